@@ -85,9 +85,7 @@ def parse_flop_rate(text: str) -> float:
 
 
 def _scaled(value: float, steps: list[tuple[str, float]]) -> str:
-    for unit, factor in steps:
-        if abs(value) >= factor:
-            break
+    unit, factor = next((step for step in steps if abs(value) >= step[1]), steps[-1])
     scaled = f"{value / factor:.4g}"
     return f"{float(scaled):.0f} {unit}" if "e" in scaled else f"{scaled} {unit}"
 

@@ -30,8 +30,8 @@ class Cluster:
     """A directed graph of devices and switches.
 
     Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``. Nodes carry ``kind`` (``"device"``, ``"switch"``,
-    ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``, the name of the
-    machine they belong to. ``devices`` lists the nodes that can hold a rank, in the order in which ranks are placed.
+    ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``, the name of
+    the machine they belong to. ``devices`` lists the nodes that can hold a rank, in the order of placement.
     """
 
     name: str

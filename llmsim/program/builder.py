@@ -273,7 +273,8 @@ class Builder:
 def _joined(blocks: list[NDArray], dtype: type) -> NDArray:
     """All blocks as one flat array of ``dtype``."""
     size = sum(block.size for block in blocks)
-    flat, at = np.empty(size, dtype=dtype), 0
+    flat: NDArray = np.empty(size, dtype=dtype)
+    at = 0
     for block in blocks:
         flat[at : at + block.size].reshape(block.shape)[...] = block
         at += block.size
@@ -281,7 +282,7 @@ def _joined(blocks: list[NDArray], dtype: type) -> NDArray:
 
 
 def stable_order(key: NDArray, bound: int) -> NDArray:
-    """``argsort(key, kind="stable")`` for keys in ``[0, bound)``, by 16-bit digits, for which NumPy has a radix sort."""
+    """``argsort(key, kind="stable")`` for keys in ``[0, bound)``; NumPy has a radix sort for each 16-bit digit."""
     order = np.argsort((key & 0xFFFF).astype(np.uint16), kind="stable")
     if bound > 1 << 16:
         high = (key >> 16)[order]
@@ -291,31 +292,26 @@ def stable_order(key: NDArray, bound: int) -> NDArray:
 
 def _match_the_rest(program: Program) -> None:
     """Pair sends and receives that the builder was not told about: k-th with k-th of the same channel."""
-    kind, peer = program.kind, program.peer
-    is_send = kind == Kind.SEND
-    open_ends = np.flatnonzero((is_send | np.isin(kind, RECEIVES)) & (program.match < 0))
-    if not open_ends.size:
-        return
-    rank = program.rank
+    is_send = program.kind == Kind.SEND
+    open_ends = np.flatnonzero((is_send | np.isin(program.kind, RECEIVES)) & (program.match < 0))
     channels: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
     for i in open_ends.tolist():
-        sends = bool(is_send[i])
-        ends = (int(rank[i]), int(peer[i])) if sends else (int(peer[i]), int(rank[i]))
-        channels.setdefault((*ends, int(program.tag[i])), ([], []))[0 if sends else 1].append(i)
+        rank, peer = int(program.rank[i]), int(program.peer[i])
+        ends = (rank, peer) if is_send[i] else (peer, rank)
+        channels.setdefault((*ends, int(program.tag[i])), ([], []))[0 if is_send[i] else 1].append(i)
     for (source, destination, tag), (sends, recvs) in channels.items():
         channel = f"rank {source} → rank {destination} tag {tag}"
-        for side, name in ((sends, "sends"), (recvs, "receives")):
-            if len(set(program.queue[side].tolist())) > 1:
+        for ops, name in ((sends, "sends"), (recvs, "receives")):
+            if len(set(program.queue[ops].tolist())) > 1:
                 raise ProgramError(
                     f"the {name} of {channel} stand in several streams, so their order depends on timing",
                     where=program.name,
                     mend="use one stream or a tag for each",
                 )
         if len(sends) != len(recvs):
-            extra = (sends[len(recvs) :] or recvs[len(sends) :])[0]
-            lacking = "receive" if len(sends) > len(recvs) else "send"
+            lonely = program.describe((sends[len(recvs) :] or recvs[len(sends) :])[0])
             raise ProgramError(
-                f"{len(sends)} sends but {len(recvs)} receives on {channel}: {program.describe(extra)} has no {lacking}",
+                f"{len(sends)} sends but {len(recvs)} receives on {channel}: no counterpart for {lonely}",
                 where=program.name,
             )
         program.match[sends] = recvs

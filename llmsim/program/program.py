@@ -20,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llmsim.timeline import Timeline
 from llmsim.units import format_size
 
 
@@ -43,12 +44,13 @@ class Kind(IntEnum):
 RECEIVES = (Kind.RECV, Kind.RECV_REDUCE)
 
 
-class Region(NamedTuple):
-    """Elements ``[offset, offset + count)`` of a buffer. ``offset`` and ``count`` may be arrays where the builder takes many."""
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Elements ``[offset, offset + count)`` of a buffer; both may be arrays where the builder takes many."""
 
     buffer: int
-    offset: int | NDArray[np.int64]
-    count: int | NDArray[np.int64]
+    offset: Any
+    count: Any
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def segments(count: int, parts: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     return index * base + np.minimum(index, extra), base + (index < extra)
 
 
-class Op(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Op:
     """One operation, for people."""
 
     index: int
@@ -272,13 +275,38 @@ class Program:
                 contract = self.collectives[op.call]
                 return f"COLLECTIVE {contract.collective} {size} {at} over {len(contract.ranks)} ranks"
 
+    def timeline(self, start_s: NDArray[np.float64], end_s: NDArray[np.float64], **meta: object) -> Timeline:
+        """The spans of a run of this program, simulated or real; one entry an operation in both arrays.
+
+        A span is named after its phase (if any) and its kernel, collective or kind.
+        """
+        calls = [k.name for k in self.kernels], [c.collective for c in self.collectives]
+        code = (self.phase.astype(np.int64) + 1) << 40 | (self.call.astype(np.int64) + 1) << 8 | self.kind
+        codes, name = np.unique(code, return_inverse=True)
+        names = []
+        for value in codes.tolist():
+            phase, call, kind = (value >> 40) - 1, (value >> 8 & 0xFFFFFFFF) - 1, Kind(value & 0xFF)
+            action = calls[kind == Kind.COLLECTIVE][call] if call >= 0 else kind.name.lower()
+            names.append(f"{self.phases[phase]}: {action}" if phase >= 0 else action)
+        return Timeline(
+            rank=self.rank,
+            stream=self.stream,
+            name=name.astype(np.int32),
+            start_s=start_s,
+            end_s=end_s,
+            streams=self.streams,
+            names=tuple(names),
+            meta={"program": self.name, **meta},
+        )
+
     def view(self, rank: int) -> "RankView":
         """The operations of one rank, printable: ``print(program.view(3))``."""
         return RankView(self, rank)
 
     def __str__(self) -> str:
         size = format_size(self.message_bytes)
-        return f"{self.name}: {self.world_size} ranks, {len(self):,} operations, {self.messages:,} messages of {size} in all"
+        counts = f"{len(self):,} operations, {self.messages:,} messages of {size} in all"
+        return f"{self.name}: {self.world_size} ranks, {counts}"
 
     __repr__ = __str__
 
@@ -302,10 +330,8 @@ class RankView(Sequence[Op]):
         return (self._program.op(i) for i in self._indices)
 
     def __str__(self) -> str:
-        lines, program = (
-            [f"rank {self._rank} of {program.world_size}: {program.name}" for program in [self._program]],
-            self._program,
-        )
+        program = self._program
+        lines = [f"rank {self._rank} of {program.world_size}: {program.name}"]
         for stream in program.streams:
             ops = program.queue_ops(self._rank, stream)
             if ops:
