@@ -3,7 +3,7 @@
 Every operation becomes an *activity* on a *path*: it waits ``delay_s`` of its path, then moves ``work`` at a rate
 shared max-min fairly with all other activities that cross the same resources, and never faster than its path's
 ``max_rate``; then it is complete. A SEND's message has arrived ``latency_s`` after that. Links are resources, with work
-in bytes. The cores of a host are a resource too: a byte sent takes ``demand`` core-seconds of it, so that four busy ranks
+in bytes. The cores of a host are a resource too: a byte sent takes ``demand`` core-seconds of it, so four busy ranks
 on two cores slow each other down by the same mechanism by which two messages share a link.
 """
 
