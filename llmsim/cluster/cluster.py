@@ -1,11 +1,16 @@
 """A cluster: devices that hold ranks, switches, and the directed links between them."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from typing import NamedTuple
 
 import networkx as nx
+
+from llmsim.cluster.routing import Router
+from llmsim.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,12 @@ class Cluster:
 
     Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``. Nodes carry ``kind`` (``"device"``, ``"switch"``,
     ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``, the name of
-    the machine they belong to. ``devices`` lists the nodes that can hold a rank, in the order of placement.
+    the machine they belong to. A node with ``forwards=False`` passes nothing on: messages only start and end there.
+    ``devices`` lists the nodes that can hold a rank, in the order of placement.
+
+    Raises:
+        InputError: no devices, a device missing in the graph, a link without bandwidth or with negative latency, or
+            two devices without a path between them.
     """
 
     name: str
@@ -39,6 +49,36 @@ class Cluster:
     devices: tuple[str, ...]
     hosts: Mapping[str, Host] = field(default_factory=dict)
     seed: int = 0  # of the ECMP hash
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise InputError("there is no device", where=self.name, mend="a cluster needs at least one")
+        if len(set(self.devices)) < len(self.devices):
+            twice = next(d for i, d in enumerate(self.devices) if d in self.devices[:i])
+            raise InputError(f"device {twice!r} is listed twice", where=self.name)
+        if missing := [d for d in self.devices if d not in self.graph]:
+            raise InputError(f"device {missing[0]!r} is not a node of the graph", where=self.name)
+        for link in self.links:
+            place = f"{self.name}: link {link.source} → {link.destination}"
+            if not (link.bandwidth_bytes_per_s > 0 and isfinite(link.bandwidth_bytes_per_s)):
+                raise InputError(
+                    f"its bandwidth is {link.bandwidth_bytes_per_s:g} B/s", where=place, mend="give a positive one"
+                )
+            if not (link.latency_s >= 0 and isfinite(link.latency_s)):
+                raise InputError(f"its latency is {link.latency_s:g} s", where=place, mend="give 0 or more")
+        self._check_connected()
+
+    def _check_connected(self) -> None:
+        first = self.devices[0]
+        for ways, there in ((nx.descendants(self.graph, first), True), (nx.ancestors(self.graph, first), False)):
+            if cut := [d for d in self.devices[1:] if d not in ways]:
+                ends = (first, cut[0]) if there else (cut[0], first)
+                raise self._no_path(*ends)
+
+    def _no_path(self, source: str, destination: str) -> InputError:
+        return InputError(
+            f"no path from {source} to {destination}", where=self.name, mend="every device must reach every other"
+        )
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -52,6 +92,21 @@ class Cluster:
     def _link_index(self) -> dict[tuple[str, str], int]:
         return {(link.source, link.destination): i for i, link in enumerate(self.links)}
 
+    @cached_property
+    def _node_index(self) -> dict[str, int]:
+        """Devices first, in order, so that a cluster read from a file hashes as the one that was written."""
+        return {name: i for i, name in enumerate(dict.fromkeys([*self.devices, *self.graph.nodes]))}
+
+    @cached_property
+    def _router(self) -> Router:
+        index = self._node_index
+        return Router(
+            nodes=len(index),
+            links=[(index[link.source], index[link.destination]) for link in self.links],
+            forwards=[bool(self.graph.nodes[name].get("forwards", True)) for name in index],
+            seed=self.seed,
+        )
+
     def host_of(self, device: str) -> Host:
         """The machine a device belongs to."""
         name = self.graph.nodes[device].get("host", device)
@@ -61,6 +116,20 @@ class Cluster:
         """The links that a message from one device to another crosses, in order.
 
         Shortest path by number of links; of several, one is chosen by a hash of (source, destination, seed), as
-        equal-cost multi-path routing does, so that a pair always takes the same path.
+        equal-cost multi-path routing does, so that a pair always takes the same path. Empty from a device to itself.
+
+        Raises:
+            InputError: an unknown device, or no path.
         """
-        raise NotImplementedError
+        index = self._node_index
+        try:
+            ends = index[source], index[destination]
+        except KeyError as unknown:
+            name = str(unknown.args[0])
+            close = difflib.get_close_matches(name, index, n=3)
+            mend = f"did you mean {' or '.join(close)}?" if close else None
+            raise InputError(f"there is no device {name!r}", where=self.name, mend=mend) from None
+        path = self._router.route(*ends)
+        if path is None:
+            raise self._no_path(source, destination)
+        return path

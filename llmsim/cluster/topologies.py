@@ -1,0 +1,195 @@
+"""Topologies by name and by builder.
+
+Latency is per link, and a path through a switch has at least two links. Links are full duplex: each cable is two
+directed links. A switch adds nothing of its own. Devices are called ``d0``, ``d1``, … in the order of placement.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from math import ceil, isqrt, prod
+
+import networkx as nx
+
+from llmsim.cluster.cluster import Cluster
+from llmsim.errors import InputError
+
+
+class Wiring:
+    """A graph under construction: devices first, then switches and cables."""
+
+    def __init__(self, name: str, devices: int, at_least: int = 1, **attributes: object):
+        if devices < at_least:
+            raise InputError(f"{devices} devices make no {name}", mend=f"take {at_least} or more")
+        self.name, self.graph = name, nx.DiGraph()
+        self.devices = tuple(f"d{i}" for i in range(devices))
+        for device in self.devices:
+            self.graph.add_node(device, kind="device", **attributes)
+
+    def node(self, name: str, kind: str = "switch", **attributes: object) -> str:
+        """Add a switch, NIC or host."""
+        self.graph.add_node(name, kind=kind, **attributes)
+        return name
+
+    def cable(self, a: str, b: str, bandwidth_bytes_per_s: float, latency_s: float, **attributes: object) -> None:
+        """Join two nodes in both directions."""
+        values = {"bandwidth_bytes_per_s": bandwidth_bytes_per_s, "latency_s": latency_s, **attributes}
+        self.graph.add_edge(a, b, **values)
+        self.graph.add_edge(b, a, **values)
+
+    def cluster(self, **fields: object) -> Cluster:
+        """The finished cluster."""
+        return Cluster(self.name, self.graph, self.devices, **fields)  # type: ignore[arg-type]
+
+
+def ring(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """``n`` devices, each cabled to the next and the last to the first; devices forward."""
+    wiring = Wiring("ring", n)
+    for a, b in _ring_pairs(n):
+        wiring.cable(f"d{a}", f"d{b}", bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def line(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """``n`` devices, each cabled to the next; devices forward."""
+    wiring = Wiring("line", n)
+    for i in range(n - 1):
+        wiring.cable(f"d{i}", f"d{i + 1}", bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def fully_connected(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """``n`` devices, each cabled to every other."""
+    wiring = Wiring("fully-connected", n)
+    _mesh_all(wiring, wiring.devices, bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def switch(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """``n`` devices on one switch that never limits (a star); two links from device to device."""
+    wiring = Wiring("switch", n)
+    hub = wiring.node("switch")
+    for device in wiring.devices:
+        wiring.cable(device, hub, bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def leaf_spine(
+    hosts: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    leaves: int | None = None,
+    spines: int | None = None,
+    oversubscription: float = 1.0,
+    uplink_bandwidth_bytes_per_s: float | None = None,
+    seed: int = 0,
+) -> Cluster:
+    """Hosts on leaf switches, every leaf cabled to every spine.
+
+    Args:
+        leaves: by default about √hosts; hosts are dealt out in order, as evenly as possible.
+        spines: by default so many that an uplink is about as fast as a host's link.
+        oversubscription: bandwidth of a full leaf's hosts over bandwidth of its uplinks, e.g. 4 for "4:1".
+        uplink_bandwidth_bytes_per_s: of one leaf–spine cable, in place of ``oversubscription``.
+        seed: of the ECMP choice among spines.
+    """
+    wiring = Wiring("leaf-spine", hosts)
+    leaves = ceil(hosts / ceil(hosts**0.5)) if leaves is None else leaves
+    if not 1 <= leaves <= hosts:
+        raise InputError(f"{leaves} leaves for {hosts} hosts", where="leaf-spine", mend=f"take 1 to {hosts} leaves")
+    hosts_per_leaf = ceil(hosts / leaves)
+    _check_ratio("leaf-spine", oversubscription)
+    spines = max(1, round(hosts_per_leaf / oversubscription)) if spines is None else spines
+    if spines < 1:
+        raise InputError(f"{spines} spines", where="leaf-spine", mend="take 1 or more")
+    if uplink_bandwidth_bytes_per_s is None:
+        uplink_bandwidth_bytes_per_s = hosts_per_leaf * bandwidth_bytes_per_s / (oversubscription * spines)
+    leaf_names = [wiring.node(f"leaf{i}") for i in range(leaves)]
+    spine_names = [wiring.node(f"spine{i}") for i in range(spines)]
+    for device, leaf in zip(wiring.devices, _dealt(leaf_names, hosts), strict=True):
+        wiring.cable(device, leaf, bandwidth_bytes_per_s, latency_s)
+    for leaf, spine in product(leaf_names, spine_names):
+        wiring.cable(leaf, spine, uplink_bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster(seed=seed)
+
+
+def two_racks(
+    hosts: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    uplink_bandwidth_bytes_per_s: float | None = None,
+    oversubscription: float = 4.0,
+) -> Cluster:
+    """Two racks, a switch in each, one cable between the switches; the first rack has the odd host.
+
+    Args:
+        uplink_bandwidth_bytes_per_s: of the cable between the racks; by default that of the first rack's hosts over
+            ``oversubscription``.
+    """
+    wiring = Wiring("two-racks", hosts, at_least=2)
+    _check_ratio("two-racks", oversubscription)
+    if uplink_bandwidth_bytes_per_s is None:
+        uplink_bandwidth_bytes_per_s = ceil(hosts / 2) * bandwidth_bytes_per_s / oversubscription
+    racks = [wiring.node("rack0"), wiring.node("rack1")]
+    for device, rack in zip(wiring.devices, _dealt(racks, hosts), strict=True):
+        wiring.cable(device, rack, bandwidth_bytes_per_s, latency_s)
+    wiring.cable(*racks, uplink_bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def torus(dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """A grid of devices with wrap-around, device index row-major in ``dims``; devices forward.
+
+    Along a dimension of 2 the two neighbours share one cable, as there is nothing to wrap around.
+    """
+    return _grid("torus", dims, bandwidth_bytes_per_s, latency_s, wrap=True)
+
+
+def mesh(dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    """A grid of devices without wrap-around, device index row-major in ``dims``; devices forward."""
+    return _grid("mesh", dims, bandwidth_bytes_per_s, latency_s, wrap=False)
+
+
+def _grid(name: str, dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float, *, wrap: bool) -> Cluster:
+    if not dims or min(dims) < 1:
+        shape = "x".join(map(str, dims))
+        raise InputError(f"{shape!r} is no shape of a {name}", mend="give positive sizes such as 4x4 or 4x4x4")
+    wiring = Wiring(name, prod(dims))
+    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    for coordinates in product(*map(range, dims)):
+        index = sum(c * stride for c, stride in zip(coordinates, strides, strict=True))
+        wiring.graph.nodes[f"d{index}"]["coordinates"] = coordinates
+        for c, dim, stride in zip(coordinates, dims, strides, strict=True):
+            if c + 1 < dim:
+                wiring.cable(f"d{index}", f"d{index + stride}", bandwidth_bytes_per_s, latency_s)
+            elif wrap and dim > 2:
+                wiring.cable(f"d{index}", f"d{index - c * stride}", bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
+
+
+def squarest(n: int) -> tuple[int, int]:
+    """The two factors of ``n`` that are nearest to each other, the smaller first: 12 → (3, 4)."""
+    a = next(a for a in range(isqrt(n), 0, -1) if n % a == 0)
+    return a, n // a
+
+
+def _ring_pairs(n: int) -> list[tuple[int, int]]:
+    return [(i, i + 1) for i in range(n - 1)] + ([(n - 1, 0)] if n > 2 else [])
+
+
+def _mesh_all(wiring: Wiring, names: Sequence[str], bandwidth_bytes_per_s: float, latency_s: float) -> None:
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            wiring.cable(a, b, bandwidth_bytes_per_s, latency_s)
+
+
+def _dealt(names: Sequence[str], count: int) -> Iterable[str]:
+    """``count`` places over ``names`` in order, as evenly as possible: a b over 5 → a a a b b."""
+    base, extra = divmod(count, len(names))
+    return (name for i, name in enumerate(names) for _ in range(base + (i < extra)))
+
+
+def _check_ratio(name: str, oversubscription: float) -> None:
+    if not oversubscription > 0:
+        raise InputError(f"oversubscription {oversubscription:g}", where=name, mend="give a positive one, 4 for 4:1")
