@@ -78,7 +78,7 @@ def _shape(name: str, ranks: int, dims: tuple[int, ...] | None) -> tuple[int, ..
     if dims is None:
         dims = topologies.squarest(ranks)
         if dims[0] == 1 and ranks > 1:
-            mend = f"take a product of two numbers such as {ranks + 1 + ranks % 2}, or give dims such as 1x{ranks}"
+            mend = f"take a product of two numbers such as {max(4, ranks + 1)}, or give dims such as 1x{ranks}"
             raise InputError(f"{ranks} ranks make no 2-D {name}", mend=mend)
     size = 1
     for dim in dims:

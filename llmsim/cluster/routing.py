@@ -61,7 +61,8 @@ class Router:
         direct = self._link.get((source, destination))
         if direct is not None:
             return (direct,)
-        target, tail = destination, ()
+        target = destination
+        tail: tuple[int, ...] = ()
         while (before := self._only_way_in[target]) >= 0 and self.forwards[before] and before != source:
             tail = (self._link[before, target], *tail)
             target = before

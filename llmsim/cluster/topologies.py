@@ -20,7 +20,8 @@ class Wiring:
     def __init__(self, name: str, devices: int, at_least: int = 1, **attributes: object):
         if devices < at_least:
             raise InputError(f"{devices} devices make no {name}", mend=f"take {at_least} or more")
-        self.name, self.graph = name, nx.DiGraph()
+        self.name = name
+        self.graph: nx.DiGraph = nx.DiGraph()
         self.devices = tuple(f"d{i}" for i in range(devices))
         for device in self.devices:
             self.graph.add_node(device, kind="device", **attributes)
@@ -131,10 +132,10 @@ def two_racks(
     _check_ratio("two-racks", oversubscription)
     if uplink_bandwidth_bytes_per_s is None:
         uplink_bandwidth_bytes_per_s = ceil(hosts / 2) * bandwidth_bytes_per_s / oversubscription
-    racks = [wiring.node("rack0"), wiring.node("rack1")]
-    for device, rack in zip(wiring.devices, _dealt(racks, hosts), strict=True):
+    first, second = wiring.node("rack0"), wiring.node("rack1")
+    for device, rack in zip(wiring.devices, _dealt([first, second], hosts), strict=True):
         wiring.cable(device, rack, bandwidth_bytes_per_s, latency_s)
-    wiring.cable(*racks, uplink_bandwidth_bytes_per_s, latency_s)
+    wiring.cable(first, second, uplink_bandwidth_bytes_per_s, latency_s)
     return wiring.cluster()
 
 
