@@ -2,13 +2,14 @@
 
 Inside the package every quantity is a bare SI number whose name carries its unit (``size_bytes``, ``latency_s``,
 ``bandwidth_bytes_per_s``); strings are parsed at the edge, here. ``b`` is a bit and ``B`` a byte; ``k M G T P`` are
-powers of 1000 and ``Ki Mi Gi Ti Pi`` powers of 1024. pint was considered: there ``b`` is a barn, and importing it takes
-longer than importing this package.
+powers of 1000 and ``Ki Mi Gi Ti Pi`` powers of 1024. Letter case matters, except that ``K`` is ``k``. pint was
+considered: there ``b`` is a barn, and importing it takes longer than importing this package.
 """
 
 import re
+import reprlib
 from collections.abc import Mapping
-from decimal import Decimal
+from fractions import Fraction
 
 from llmsim.errors import InputError
 
@@ -16,11 +17,11 @@ _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _PREFIX: dict[str, int] = _DECIMAL | _BINARY
 
-_BYTE = {prefix + "B": Decimal(factor) for prefix, factor in _PREFIX.items()}
-_BIT = {prefix + bit: Decimal(factor) / 8 for prefix, factor in _PREFIX.items() for bit in ("b", "bit")}
+_BYTE = {prefix + "B": Fraction(factor) for prefix, factor in _PREFIX.items()}
+_BIT = {prefix + bit: Fraction(factor) / 8 for prefix, factor in _PREFIX.items() for bit in ("b", "bit")}
 _SIZE = _BYTE | _BIT
 _BANDWIDTH = {unit + "/s": factor for unit, factor in _SIZE.items()}
-_BANDWIDTH |= {prefix + "bps": Decimal(factor) / 8 for prefix, factor in _PREFIX.items()}
+_BANDWIDTH |= {prefix + "bps": Fraction(factor) / 8 for prefix, factor in _PREFIX.items()}
 _TIME = {
     "ns": "1e-9",
     "us": "1e-6",
@@ -32,27 +33,40 @@ _TIME = {
     "h": "3600",
     "d": "86400",
 }
-_DURATION = {unit: Decimal(factor) for unit, factor in _TIME.items()}
-_FLOP_RATE = {prefix + "FLOP/s": Decimal(factor) for prefix, factor in _DECIMAL.items()}
+_DURATION = {unit: Fraction(factor) for unit, factor in _TIME.items()}
+_FLOP_RATE = {prefix + "FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()}
 
-_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ/]*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*([A-Za-zµμ/]*)\s*")
+_LARGEST = 10**30  # far above any quantity of this field, far below what a float holds
+_LONGEST = 60  # characters
 
 
-def _parse(text: object, kind: str, units: Mapping[str, Decimal], example: str) -> Decimal:
+def _shown(value: object) -> str:
+    """``value`` for a message: short, and never an error, as printing a number of thousands of digits is."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "1e999"
+    return reprlib.repr(value)
+
+
+def _parse(text: object, kind: str, units: Mapping[str, Fraction], example: str) -> Fraction:
+    """The exact value of ``text`` in SI units; one error family for every way in which it can be wrong."""
     mend = f"write a {kind} such as {example}"
-    match = _NUMBER_AND_UNIT.fullmatch(text) if isinstance(text, str) else None
+    shown = repr(text) if isinstance(text, str) and len(text) <= _LONGEST else _shown(text)
+    if not isinstance(text, str):
+        raise InputError(f"{shown} is not a {kind}", mend=mend)
+    match = _NUMBER_AND_UNIT.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise InputError(f"{text!r} is not a {kind}", mend=mend)
-    number, unit = Decimal(match[1]), match[2]
+        raise InputError(f"{shown} is not a {kind}", mend=mend)
+    number, unit = Fraction(match[1]), match[2]
     if not unit and "" not in units and number != 0:
-        raise InputError(f"{text!r} has no unit", mend=mend)
+        raise InputError(f"{shown} has no unit", mend=mend)
     if unit and unit not in units:
-        raise InputError(f"{unit!r} in {text!r} is not a unit of {kind}", mend=mend)
+        raise InputError(f"{unit!r} in {shown} is not a unit of {kind}", mend=mend)
     if number < 0:
-        raise InputError(f"{text!r} is negative", mend=mend)
+        raise InputError(f"{shown} is negative", mend=mend)
     value = number * units[unit] if unit in units else number
-    if value > Decimal("1e30"):
-        raise InputError(f"{text!r} is too large", mend=mend)
+    if value > _LARGEST:
+        raise InputError(f"{shown} is too large", mend=mend)
     return value
 
 
@@ -62,9 +76,10 @@ def parse_size(text: str | int) -> int:
     Raises:
         InputError: no size, negative, unknown unit, or not a whole number of bytes.
     """
-    text = str(text) if isinstance(text, int) and not isinstance(text, bool) else text
-    value = _parse(text, "size", _SIZE | {"": Decimal(1)}, "64KiB or 1.5GB")
-    if value != value.to_integral_value():
+    if isinstance(text, int) and not isinstance(text, bool):
+        text = _shown(text)
+    value = _parse(text, "size", _SIZE | {"": Fraction(1)}, "64KiB or 1.5GB")
+    if value.denominator != 1:
         raise InputError(f"{text!r} is not a whole number of bytes", mend="write a size such as 64KiB or 1.5GB")
     return int(value)
 
@@ -85,9 +100,11 @@ def parse_flop_rate(text: str) -> float:
 
 
 def _scaled(value: float, steps: list[tuple[str, float]]) -> str:
-    unit, factor = next((step for step in steps if abs(value) >= step[1]), steps[-1])
-    scaled = f"{value / factor:.4g}"
-    return f"{float(scaled):.0f} {unit}" if "e" in scaled else f"{scaled} {unit}"
+    """``value`` to four digits, in the largest unit of which that makes at least one (else in the smallest)."""
+    candidates = ((float(f"{value / factor:.4g}"), unit) for unit, factor in steps)
+    scaled, unit = next((c for c in candidates if abs(c[0]) >= 1), (float(f"{value / steps[-1][1]:.4g}"), steps[-1][0]))
+    text = f"{scaled:.4g}"
+    return f"{scaled:.0f} {unit}" if "e+" in text else f"{text} {unit}"
 
 
 def format_size(size_bytes: float) -> str:
