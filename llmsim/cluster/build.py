@@ -4,52 +4,65 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite, prod
 
-from llmsim.cluster import topologies
+from llmsim.cluster import fabrics, topologies
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
 from llmsim.units import parse_bandwidth, parse_duration
 
+# How options are written: by the end of their name.
+
 
 def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise InputError(f"{value!r} is not a whole number")
     try:
-        return int(value)
-    except ValueError:
+        if isinstance(value, bool | float):
+            raise ValueError
+        return int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
         raise InputError(f"{value!r} is not a whole number") from None
 
 
 def _ratio(value: object) -> float:
-    text = value.removesuffix(":1") if isinstance(value, str) else value
     try:
-        if isinstance(text, bool):
+        if isinstance(value, bool):
             raise ValueError
-        return float(text)  # type: ignore[arg-type]
+        ratio = float(value.removesuffix(":1") if isinstance(value, str) else value)  # type: ignore[arg-type]
+        if not isfinite(ratio):
+            raise ValueError
+        return ratio
     except (TypeError, ValueError):
         raise InputError(f"{value!r} is not a ratio", mend="write 4 or 4:1") from None
 
 
 def _dims(value: object) -> tuple[int, ...]:
     parts = value.split("x") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or not parts:
+    if not isinstance(parts, list | tuple) or not parts:
         raise InputError(f"{value!r} is no shape", mend="write sizes such as 4x4 or 4x4x4")
     return tuple(_whole(part) for part in parts)
 
 
-def _rate(value: object) -> float:
-    return float(value) if isinstance(value, float | int) else parse_bandwidth(value)  # type: ignore[arg-type]
+def _quantity(parse: Callable[[str], float]) -> Callable[[object], float]:
+    def quantity(value: object) -> float:
+        if isinstance(value, float | int) and not isinstance(value, bool):
+            return float(value)
+        return parse(value)  # type: ignore[arg-type]
+
+    return quantity
 
 
-def _delay(value: object) -> float:
-    return float(value) if isinstance(value, float | int) else parse_duration(value)  # type: ignore[arg-type]
-
-
-_PARSERS: Mapping[str, Callable[[object], object]] = {
-    "uplink_bandwidth_bytes_per_s": _rate,
+_BY_ENDING: Mapping[str, Callable[[object], object]] = {
+    "bandwidth_bytes_per_s": _quantity(parse_bandwidth),
+    "latency_s": _quantity(parse_duration),
     "oversubscription": _ratio,
     "dims": _dims,
 }
+
+
+def parse_option(option: str, value: object) -> object:
+    """The value of a topology's option: a number as it is, a string in the unit of the option's name."""
+    parse = next((parse for ending, parse in _BY_ENDING.items() if option.endswith(ending)), _whole)
+    return parse(value)
 
 
 @dataclass(frozen=True)
@@ -62,31 +75,156 @@ class Topology:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of the options it takes, with the defaults that ``build`` gives them."""
+        """Names of the options it takes beyond size, bandwidth and latency."""
         return tuple(inspect.signature(self.build).parameters)[3:]
 
 
-def _torus(ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, dims: tuple[int, ...] | None = None):
+def _torus(
+    ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, dims: tuple[int, ...] | None = None
+) -> Cluster:
     return topologies.torus(_shape("torus", ranks, dims), bandwidth_bytes_per_s, latency_s)
 
 
-def _mesh(ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, dims: tuple[int, ...] | None = None):
+def _mesh(
+    ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, dims: tuple[int, ...] | None = None
+) -> Cluster:
     return topologies.mesh(_shape("mesh", ranks, dims), bandwidth_bytes_per_s, latency_s)
 
 
 def _shape(name: str, ranks: int, dims: tuple[int, ...] | None) -> tuple[int, ...]:
+    _at_least_one(name, ranks)
     if dims is None:
         dims = topologies.squarest(ranks)
         if dims[0] == 1 and ranks > 1:
             mend = f"take a product of two numbers such as {max(4, ranks + 1)}, or give dims such as 1x{ranks}"
             raise InputError(f"{ranks} ranks make no 2-D {name}", mend=mend)
-    size = 1
-    for dim in dims:
-        size *= dim
-    if size != ranks:
+    if prod(dims) != ranks:
         shape = "x".join(map(str, dims))
-        raise InputError(f"dims {shape} hold {size} devices, not {ranks}", mend="give dims whose product is the ranks")
+        raise InputError(
+            f"dims {shape} hold {prod(dims)} devices, not {ranks}", mend="give dims whose product is the ranks"
+        )
     return tuple(dims)
+
+
+def _fat_tree(
+    ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, oversubscription: float = 1.0, seed: int = 0
+) -> Cluster:
+    sizes = {2: 2}
+    while max(sizes) < ranks:
+        k = 2 * (len(sizes) + 1)
+        sizes[k**3 // 4] = k
+    if ranks not in sizes:
+        near = " or ".join(str(size) for size in sorted(sizes)[-2:])
+        raise InputError(f"{ranks} hosts make no fat-tree", mend=f"take k³/4 hosts for an even k, such as {near}")
+    return fabrics.fat_tree(
+        sizes[ranks], bandwidth_bytes_per_s, latency_s, oversubscription=oversubscription, seed=seed
+    )
+
+
+def _dragonfly(
+    ranks: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    routers: int | None = None,
+    hosts: int | None = None,
+    seed: int = 0,
+) -> Cluster:
+    _at_least_one("dragonfly", ranks)
+    if routers is None and hosts is None:
+        sizes = fabrics.balanced_dragonfly(ranks)
+        match = [size for size in sizes if size[0] == ranks]
+        if not match:
+            near = " or ".join(str(size[0]) for size in sizes[-2:])
+            mend = f"take a balanced size such as {near}, or give routers (per group) and hosts (per router)"
+            raise InputError(f"{ranks} hosts make no balanced dragonfly", mend=mend)
+        return fabrics.dragonfly(*match[0][1:], bandwidth_bytes_per_s, latency_s, seed=seed)
+    routers, hosts = routers or 1, hosts or 1
+    topologies.check_positive("dragonfly", routers=routers, hosts=hosts)
+    if ranks % (routers * hosts):
+        raise InputError(
+            f"{ranks} hosts fill no whole number of groups of {routers * hosts}",
+            where="dragonfly",
+            mend=f"take a multiple of {routers * hosts}",
+        )
+    groups = ranks // (routers * hosts)
+    return fabrics.dragonfly(groups, routers, hosts, bandwidth_bytes_per_s, latency_s, seed=seed)
+
+
+def _rail_optimised(
+    ranks: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    gpus_per_node: int = 8,
+    scale_up_bandwidth_bytes_per_s: float | None = None,
+    scale_up_latency_s: float | None = None,
+    spines: int | None = None,
+    oversubscription: float = 1.0,
+    seed: int = 0,
+) -> Cluster:
+    topologies.check_positive("rail-optimised", ranks=ranks, gpus_per_node=gpus_per_node)
+    if ranks % gpus_per_node:
+        mend = f"take a multiple of {gpus_per_node}, or another gpus_per_node"
+        raise InputError(
+            f"{ranks} GPUs fill no whole number of nodes of {gpus_per_node}", where="rail-optimised", mend=mend
+        )
+    if scale_up_bandwidth_bytes_per_s is None:
+        scale_up_bandwidth_bytes_per_s = 9 * bandwidth_bytes_per_s  # as in a DGX H100: 450 GB/s inside, 50 GB/s outside
+    return fabrics.rail_optimised(
+        ranks // gpus_per_node,
+        gpus_per_node,
+        bandwidth_bytes_per_s,
+        latency_s,
+        scale_up_bandwidth_bytes_per_s=scale_up_bandwidth_bytes_per_s,
+        scale_up_latency_s=latency_s if scale_up_latency_s is None else scale_up_latency_s,
+        spines=spines,
+        oversubscription=oversubscription,
+        seed=seed,
+    )
+
+
+def _hccs(
+    ranks: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    npus_per_server: int = 8,
+    network_bandwidth_bytes_per_s: float | None = None,
+    network_latency_s: float | None = None,
+) -> Cluster:
+    return fabrics.hccs(
+        ranks,
+        bandwidth_bytes_per_s,
+        latency_s,
+        npus_per_server=npus_per_server,
+        network_bandwidth_bytes_per_s=network_bandwidth_bytes_per_s,
+        network_latency_s=network_latency_s,
+    )
+
+
+def _pcie_host(
+    ranks: int,
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    gpus_per_switch: int = 2,
+    sockets: int = 2,
+    socket_bandwidth_bytes_per_s: float | None = None,
+) -> Cluster:
+    return fabrics.pcie_host(
+        ranks,
+        bandwidth_bytes_per_s,
+        latency_s,
+        gpus_per_switch=gpus_per_switch,
+        sockets=sockets,
+        socket_bandwidth_bytes_per_s=socket_bandwidth_bytes_per_s,
+    )
+
+
+def _at_least_one(name: str, ranks: int) -> None:
+    if ranks < 1:
+        raise InputError(f"{ranks} ranks make no {name}", mend="take 1 or more")
 
 
 TOPOLOGIES: Mapping[str, Topology] = {
@@ -98,8 +236,13 @@ TOPOLOGIES: Mapping[str, Topology] = {
         Topology("switch", "all devices on one switch", topologies.switch),
         Topology("leaf-spine", "leaf switches, each cabled to every spine", topologies.leaf_spine),
         Topology("two-racks", "two switches and one uplink between them", topologies.two_racks),
+        Topology("fat-tree", "three layers of equal switches, k³/4 hosts", _fat_tree),
         Topology("torus", "a grid with wrap-around, 2-D or 3-D", _torus),
         Topology("mesh", "a grid without wrap-around", _mesh),
+        Topology("rail-optimised", "nodes with a switch inside, and a leaf for each rail of NICs", _rail_optimised),
+        Topology("dragonfly", "groups of routers, one cable between any two groups", _dragonfly),
+        Topology("hccs", "Ascend servers: a full mesh of NPUs in each", _hccs),
+        Topology("pcie-host", "GPUs below PCIe switches and host bridges", _pcie_host),
     )
 }
 
@@ -122,7 +265,7 @@ def build_topology(name: str, ranks: int, bandwidth_bytes_per_s: float, latency_
             takes = f"it takes {', '.join(topology.options)}" if topology.options else "it takes no options"
             raise InputError(f"unknown option {option!r}", where=name, mend=takes)
         try:
-            values[option] = _PARSERS.get(option, _whole)(value)
+            values[option] = parse_option(option, value)
         except InputError as error:
             raise error.at(f"{name}: {option}") from None
     return topology.build(ranks, bandwidth_bytes_per_s, latency_s, **values)

@@ -23,8 +23,9 @@ class Wiring:
         self.name = name
         self.graph: nx.DiGraph = nx.DiGraph()
         self.devices = tuple(f"d{i}" for i in range(devices))
+        stated = {key: value for key, value in attributes.items() if value is not None}
         for device in self.devices:
-            self.graph.add_node(device, kind="device", **attributes)
+            self.graph.add_node(device, kind="device", **stated)
 
     def node(self, name: str, kind: str = "switch", **attributes: object) -> str:
         """Add a switch, NIC or host."""
@@ -61,7 +62,7 @@ def line(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
 def fully_connected(n: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
     """``n`` devices, each cabled to every other."""
     wiring = Wiring("fully-connected", n)
-    _mesh_all(wiring, wiring.devices, bandwidth_bytes_per_s, latency_s)
+    mesh_all(wiring, wiring.devices, bandwidth_bytes_per_s, latency_s)
     return wiring.cluster()
 
 
@@ -99,7 +100,7 @@ def leaf_spine(
     if not 1 <= leaves <= hosts:
         raise InputError(f"{leaves} leaves for {hosts} hosts", where="leaf-spine", mend=f"take 1 to {hosts} leaves")
     hosts_per_leaf = ceil(hosts / leaves)
-    _check_ratio("leaf-spine", oversubscription)
+    check_ratio("leaf-spine", oversubscription)
     spines = max(1, round(hosts_per_leaf / oversubscription)) if spines is None else spines
     if spines < 1:
         raise InputError(f"{spines} spines", where="leaf-spine", mend="take 1 or more")
@@ -107,7 +108,7 @@ def leaf_spine(
         uplink_bandwidth_bytes_per_s = hosts_per_leaf * bandwidth_bytes_per_s / (oversubscription * spines)
     leaf_names = [wiring.node(f"leaf{i}") for i in range(leaves)]
     spine_names = [wiring.node(f"spine{i}") for i in range(spines)]
-    for device, leaf in zip(wiring.devices, _dealt(leaf_names, hosts), strict=True):
+    for device, leaf in zip(wiring.devices, dealt(leaf_names, hosts), strict=True):
         wiring.cable(device, leaf, bandwidth_bytes_per_s, latency_s)
     for leaf, spine in product(leaf_names, spine_names):
         wiring.cable(leaf, spine, uplink_bandwidth_bytes_per_s, latency_s)
@@ -129,11 +130,11 @@ def two_racks(
             ``oversubscription``.
     """
     wiring = Wiring("two-racks", hosts, at_least=2)
-    _check_ratio("two-racks", oversubscription)
+    check_ratio("two-racks", oversubscription)
     if uplink_bandwidth_bytes_per_s is None:
         uplink_bandwidth_bytes_per_s = ceil(hosts / 2) * bandwidth_bytes_per_s / oversubscription
     first, second = wiring.node("rack0"), wiring.node("rack1")
-    for device, rack in zip(wiring.devices, _dealt([first, second], hosts), strict=True):
+    for device, rack in zip(wiring.devices, dealt([first, second], hosts), strict=True):
         wiring.cable(device, rack, bandwidth_bytes_per_s, latency_s)
     wiring.cable(first, second, uplink_bandwidth_bytes_per_s, latency_s)
     return wiring.cluster()
@@ -179,18 +180,27 @@ def _ring_pairs(n: int) -> list[tuple[int, int]]:
     return [(i, i + 1) for i in range(n - 1)] + ([(n - 1, 0)] if n > 2 else [])
 
 
-def _mesh_all(wiring: Wiring, names: Sequence[str], bandwidth_bytes_per_s: float, latency_s: float) -> None:
+def mesh_all(wiring: Wiring, names: Sequence[str], bandwidth_bytes_per_s: float, latency_s: float) -> None:
+    """Cable every node to every other."""
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
             wiring.cable(a, b, bandwidth_bytes_per_s, latency_s)
 
 
-def _dealt(names: Sequence[str], count: int) -> Iterable[str]:
+def dealt(names: Sequence[str], count: int) -> Iterable[str]:
     """``count`` places over ``names`` in order, as evenly as possible: a b over 5 → a a a b b."""
     base, extra = divmod(count, len(names))
     return (name for i, name in enumerate(names) for _ in range(base + (i < extra)))
 
 
-def _check_ratio(name: str, oversubscription: float) -> None:
+def check_positive(name: str, **counts: int) -> None:
+    """Refuse a count below 1."""
+    for what, count in counts.items():
+        if count < 1:
+            raise InputError(f"{what} is {count}", where=name, mend="take 1 or more")
+
+
+def check_ratio(name: str, oversubscription: float) -> None:
+    """Refuse an oversubscription that is no positive number."""
     if not oversubscription > 0:
         raise InputError(f"oversubscription {oversubscription:g}", where=name, mend="give a positive one, 4 for 4:1")
