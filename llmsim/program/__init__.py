@@ -1,6 +1,7 @@
 """Programs: their representation, how they are built, checked and proved, and the algorithms of the field."""
 
 from llmsim.program.builder import Builder
+from llmsim.program.checks import check
 from llmsim.program.collectives import ALGORITHMS, collective
 from llmsim.program.program import (
     COLLECTIVES,
@@ -13,6 +14,7 @@ from llmsim.program.program import (
     Region,
     segments,
 )
+from llmsim.program.verify import check_collective, verify
 
 __all__ = [
     "ALGORITHMS",
@@ -25,6 +27,9 @@ __all__ = [
     "Op",
     "Program",
     "Region",
+    "check",
+    "check_collective",
     "collective",
     "segments",
+    "verify",
 ]

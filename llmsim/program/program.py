@@ -89,7 +89,8 @@ class Contract:
     """What a collective promises, over ``count`` elements at ``offset`` of ``buffer`` on ``ranks``.
 
     ``collective`` is one of the names in :data:`COLLECTIVES`. *Segment* i below is the i-th of ``len(ranks)`` parts as
-    :func:`segments` cuts them. ``output`` is the receiving buffer of an all-to-all.
+    :func:`segments` cuts them. ``output`` is the receiving buffer of an all-to-all, used from ``offset`` on: rank j's
+    slots there follow each other and have the size of segment j.
     """
 
     collective: str
@@ -106,7 +107,7 @@ COLLECTIVES = {
     "reduce-scatter": "the i-th rank holds the sum over ranks of segment i",
     "all-gather": "every rank holds segment i of the i-th rank, for every i",
     "broadcast": "every rank holds the root's elements",
-    "all-to-all": "segment j of the i-th rank's input stands in segment i of the j-th rank's output",
+    "all-to-all": "segment j of the i-th rank's input stands in slot i of the j-th rank's output",
     "point-to-point": "the second rank holds the first rank's elements",
 }
 

@@ -54,9 +54,18 @@ def bidirectional_ring_all_reduce(
 
 
 def _lanes(
-    builder: Builder, ranks, region: Region, directions, chunks: int, gather: bool, after: After, tag: int, channel: str,
-    *, reduce: bool,
-) -> list[Ids]:  # fmt: skip
+    builder: Builder,
+    ranks,
+    region: Region,
+    directions: tuple[int, ...],
+    chunks: int,
+    gather: bool,
+    after: After,
+    tag: int,
+    channel: str,
+    *,
+    reduce: bool,
+) -> list[Ids]:
     """One ring for each direction and chunk, each over its own part of every segment."""
     ranks = members(ranks)
     world = ranks.shape[-1]
