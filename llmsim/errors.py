@@ -4,6 +4,8 @@ Everything a user can cause is an :class:`LlmsimError`; the command line prints 
 Broken invariants of our own code are ``assert`` statements and stay tracebacks.
 """
 
+from typing import Any
+
 
 class LlmsimError(ValueError):
     """A mistake a user can mend.
@@ -32,6 +34,32 @@ class LlmsimError(ValueError):
 
 class InputError(LlmsimError):
     """A value, option or file that cannot be used."""
+
+    @classmethod
+    def of_validation(cls, error: Any, where: str) -> "InputError":
+        """What pydantic found in the file ``where``, every finding with its field, on one line.
+
+        Args:
+            error: a ``pydantic.ValidationError`` (pydantic is not imported here: it is slow to load).
+        """
+        findings = [_finding(found) for found in error.errors()[:5]]
+        more = f"; and {error.error_count() - 5} more" if error.error_count() > 5 else ""
+        return cls("; ".join(findings) + more, where=where)
+
+
+def _finding(found: Any) -> str:
+    """``links[2].bandwidth: '50 GB' is not a bandwidth``."""
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).lstrip(".")
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, LlmsimError):
+        text = cause.line()
+    elif found["type"] == "extra_forbidden":
+        text = "unknown field"
+    elif found["type"] == "missing":
+        text = "is missing"
+    else:
+        text = found["msg"].removeprefix("Value error, ")
+    return f"{field}: {text}" if field else text
 
 
 class ProgramError(LlmsimError):

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
-from typing import NamedTuple
-
-import networkx as nx
+from typing import TYPE_CHECKING, NamedTuple
 
 from llmsim.cluster.routing import Router
 from llmsim.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx  # slow to load, so only where a graph is made
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Cluster:
     """
 
     name: str
-    graph: nx.DiGraph
+    graph: "nx.DiGraph"
     devices: tuple[str, ...]
     hosts: Mapping[str, Host] = field(default_factory=dict)
     seed: int = 0  # of the ECMP hash
@@ -69,6 +70,8 @@ class Cluster:
         self._check_connected()
 
     def _check_connected(self) -> None:
+        import networkx as nx
+
         first = self.devices[0]
         for ways, there in ((nx.descendants(self.graph, first), True), (nx.ancestors(self.graph, first), False)):
             if cut := [d for d in self.devices[1:] if d not in ways]:

@@ -7,11 +7,13 @@ directed links. A switch adds nothing of its own. Devices are called ``d0``, ``d
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import ceil, isqrt, prod
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class Wiring:
@@ -20,6 +22,8 @@ class Wiring:
     def __init__(self, name: str, devices: int, at_least: int = 1, **attributes: object):
         if devices < at_least:
             raise InputError(f"{devices} devices make no {name}", mend=f"take {at_least} or more")
+        import networkx as nx
+
         self.name = name
         self.graph: nx.DiGraph = nx.DiGraph()
         self.devices = tuple(f"d{i}" for i in range(devices))
@@ -140,34 +144,39 @@ def two_racks(
     return wiring.cluster()
 
 
-def torus(dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+def torus(
+    dims: Sequence[int],
+    bandwidth_bytes_per_s: float,
+    latency_s: float,
+    *,
+    wrap: Sequence[bool] | None = None,
+    device: str | None = None,
+    name: str = "torus",
+) -> Cluster:
     """A grid of devices with wrap-around, device index row-major in ``dims``; devices forward.
 
-    Along a dimension of 2 the two neighbours share one cable, as there is nothing to wrap around.
+    Along a dimension of 2 the two neighbours share one cable, as there is nothing to wrap around. ``wrap`` says for
+    each dimension whether it wraps around at all, by default all do.
     """
-    return _grid("torus", dims, bandwidth_bytes_per_s, latency_s, wrap=True)
+    if not dims or min(dims) < 1:
+        shape = "x".join(map(str, dims))
+        raise InputError(f"{shape!r} is no shape of a {name}", mend="give positive sizes such as 4x4 or 4x4x4")
+    wrap = [True] * len(dims) if wrap is None else wrap
+    wiring = Wiring(name, prod(dims), device=device)
+    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    for index, coordinates in enumerate(product(*map(range, dims))):
+        wiring.graph.nodes[f"d{index}"]["coordinates"] = coordinates
+        for c, dim, stride, around in zip(coordinates, dims, strides, wrap, strict=True):
+            if c + 1 < dim:
+                wiring.cable(f"d{index}", f"d{index + stride}", bandwidth_bytes_per_s, latency_s)
+            elif around and dim > 2:
+                wiring.cable(f"d{index}", f"d{index - c * stride}", bandwidth_bytes_per_s, latency_s)
+    return wiring.cluster()
 
 
 def mesh(dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
     """A grid of devices without wrap-around, device index row-major in ``dims``; devices forward."""
-    return _grid("mesh", dims, bandwidth_bytes_per_s, latency_s, wrap=False)
-
-
-def _grid(name: str, dims: Sequence[int], bandwidth_bytes_per_s: float, latency_s: float, *, wrap: bool) -> Cluster:
-    if not dims or min(dims) < 1:
-        shape = "x".join(map(str, dims))
-        raise InputError(f"{shape!r} is no shape of a {name}", mend="give positive sizes such as 4x4 or 4x4x4")
-    wiring = Wiring(name, prod(dims))
-    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    for coordinates in product(*map(range, dims)):
-        index = sum(c * stride for c, stride in zip(coordinates, strides, strict=True))
-        wiring.graph.nodes[f"d{index}"]["coordinates"] = coordinates
-        for c, dim, stride in zip(coordinates, dims, strides, strict=True):
-            if c + 1 < dim:
-                wiring.cable(f"d{index}", f"d{index + stride}", bandwidth_bytes_per_s, latency_s)
-            elif wrap and dim > 2:
-                wiring.cable(f"d{index}", f"d{index - c * stride}", bandwidth_bytes_per_s, latency_s)
-    return wiring.cluster()
+    return torus(dims, bandwidth_bytes_per_s, latency_s, wrap=[False] * len(dims), name="mesh")
 
 
 def squarest(n: int) -> tuple[int, int]:
