@@ -96,7 +96,8 @@ class _Runner:
     """What each operation does to the memory, and the messages under way."""
 
     def __init__(self, program: Program, memory: Memory):
-        self._memory, self._kernels, self._messages = memory, program.kernels, {}
+        self._memory, self._kernels = memory, program.kernels
+        self._messages: dict[int, Any] = {}
         self._rank, self._kind, self._match = program.rank.tolist(), program.kind.tolist(), program.match.tolist()
         self._call = program.call.tolist()
         columns = program.buffer, program.offset, program.count, program.source_buffer, program.source_offset

@@ -7,8 +7,9 @@ import numpy as np
 
 from llmsim.errors import ProgramError
 from llmsim.program.builder import Builder, Ids
-from llmsim.program.collectives import ring
+from llmsim.program.collectives import broadcast, exchange, grid, halving_doubling, ring, tree
 from llmsim.program.program import Contract, Program, Region
+from llmsim.program.promises import output_count
 
 Algorithm = Callable[..., list[Ids]]
 
@@ -16,14 +17,37 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all-reduce": {
         "ring": ring.ring_all_reduce,
         "bidirectional-ring": ring.bidirectional_ring_all_reduce,
+        "halving-doubling": halving_doubling.halving_doubling_all_reduce,
+        "tree": tree.tree_all_reduce,
+        "double-tree": tree.double_tree_all_reduce,
+        "hierarchical": grid.hierarchical_all_reduce,
+        "torus": grid.torus_all_reduce,
     },
     "reduce-scatter": {
         "ring": ring.ring_reduce_scatter,
         "bidirectional-ring": ring.bidirectional_ring_reduce_scatter,
+        "halving-doubling": halving_doubling.halving_reduce_scatter,
+        "hierarchical": grid.hierarchical_reduce_scatter,
+        "torus": grid.torus_reduce_scatter,
     },
     "all-gather": {
         "ring": ring.ring_all_gather,
         "bidirectional-ring": ring.bidirectional_ring_all_gather,
+        "halving-doubling": halving_doubling.doubling_all_gather,
+        "hierarchical": grid.hierarchical_all_gather,
+        "torus": grid.torus_all_gather,
+    },
+    "broadcast": {
+        "binomial": broadcast.binomial_broadcast,
+        "tree": tree.tree_broadcast,
+        "chain": broadcast.chain_broadcast,
+    },
+    "all-to-all": {
+        "direct": exchange.direct_all_to_all,
+        "pairwise": exchange.pairwise_all_to_all,
+    },
+    "point-to-point": {
+        "direct": exchange.point_to_point,
     },
 }
 
@@ -67,7 +91,9 @@ def collective(
         name: a key of :data:`ALGORITHMS`, e.g. ``"all-reduce"``.
         algorithm: a key of ``ALGORITHMS[name]``, e.g. ``"ring"``.
         world_size: number of ranks.
-        count: elements on each rank, in buffer ``data``.
+        count: elements on each rank, in buffer ``data``; an all-to-all has ``input`` and ``output``, which has up to
+            ``world_size - 1`` elements more so that slots of the largest segment fit. A point-to-point message goes
+            from rank 0 to rank 1.
         dtype: NumPy's name of the element type.
         root: the rank whose data a broadcast spreads.
         options: of the algorithm, e.g. ``chunks=4`` or ``group_size=8``.
@@ -79,25 +105,34 @@ def collective(
     check_options(name, algorithm, options)
     where = f"{name} by {algorithm}"
     rooted = "root" in inspect.signature(function).parameters
-    if not (isinstance(root, (int, np.integer)) and 0 <= root < max(world_size, 1)):
+    builder = Builder(f"{name} {algorithm}", world_size)
+    if not (isinstance(root, (int, np.integer)) and 0 <= root < world_size):
         raise ProgramError(f"root {root!r} is outside the world of {world_size}", where=where)
     if root and not rooted:
         raise ProgramError(f"root is {root}, but {name} has no root", where=where, mend="leave root out")
-    builder = Builder(f"{name} {algorithm}", world_size)
+    if rooted:
+        options["root"] = int(root)
     try:
         np.dtype(dtype)
     except TypeError as error:
         raise ProgramError(f"{dtype!r} is not an element type", where=where, mend="e.g. 'float32'") from error
-    ranks = np.arange(world_size)
-    buffer = builder.buffer("data", count, dtype)
-    if rooted:
-        options["root"] = int(root)
+
+    members = tuple(range(world_size))
+    if name == "point-to-point":
+        if world_size < 2:
+            raise ProgramError("one rank has no one to send to", where=where, mend="use a world_size of 2 or more")
+        members = (0, 1)
+    if name == "all-to-all":
+        data = builder.buffer("input", count, dtype)
+        output = builder.buffer("output", output_count(count, world_size), dtype)
+        options["output"] = Region(output, 0, count)
+    else:
+        data, output = builder.buffer("data", count, dtype), None
     try:
-        function(builder, ranks, Region(buffer, 0, count), **options)
+        function(builder, members, Region(data, 0, count), **options)
     except ProgramError as error:
         raise error if error.where else error.at(where) from None
-    members = tuple(range(world_size))
-    builder.contract(Contract(name, members, buffer, 0, count, root=int(root) if rooted else None))
+    builder.contract(Contract(name, members, data, 0, count, root=int(root) if rooted else None, output=output))
     return builder.build()
 
 

@@ -72,42 +72,56 @@ def _lanes(
     lanes = len(directions) * positive(chunks, "chunks")
     if world == 1:
         return list(after or ())
-    segment = cut(inner(region), world, np.arange(world))
-    steps = np.arange(0 if reduce else world - 1, 2 * (world - 1) if gather else world - 1)
+    segment = cut(inner(inner(region)), world, np.arange(world)[:, None])
     done: list[Ids] = []
     for lane in range(lanes):
         own = channel if lanes == 1 else f"{channel}.{lane}"
         part = cut(segment, lanes, lane)
-        done += _ring(builder, ranks, part, steps, directions[lane % len(directions)], after, tag + lane, own)
+        direction = directions[lane % len(directions)]
+        done += pass_round(builder, ranks, part, reduce, gather, direction, after, tag + lane, own)
     return done
 
 
-def _ring(
-    builder: Builder, ranks, part: Region, steps, direction: int, after: After, tag: int, channel: str
+def pass_round(
+    builder: Builder,
+    ranks,
+    segment: Region,
+    reduce: bool,
+    gather: bool,
+    direction: int,
+    after: After,
+    tag: int,
+    channel: str,
 ) -> list[Ids]:
-    """The steps of one ring; ``part`` holds for each segment the offset and count to pass round, shape (..., N).
+    """The steps of one ring over ``ranks``, shape (..., N) with N ≥ 2: those that reduce, those that gather, or both.
 
-    At step k member i sends segment i−k−1 and receives segment i−k−2, so that after N−1 steps of reduction it holds
-    its own segment, with which the N−1 steps of gathering begin. One block of operations, member by member, is already
-    in the order of the queues: a million operations need no sorting.
+    ``segment`` has the shape (..., N, pieces): a segment may consist of pieces that lie apart, each a message. At step
+    k member i sends segment i−k−1 and receives segment i−k−2, so that after N−1 steps of reduction it holds its own
+    segment, with which the N−1 steps of gathering begin. One block of operations, member by member, is already in the
+    order of the queues: millions of operations need no sorting.
     """
     world = ranks.shape[-1]
+    steps = np.arange(0 if reduce else world - 1, 2 * (world - 1) if gather else world - 1)
     sent = (np.arange(world)[:, None] - direction * (steps + 1)) % world
     received = (sent - direction) % world
-    offset, count = np.asarray(part.offset), np.asarray(part.count)
-    rank, following, preceding = (np.roll(ranks, shift, axis=-1)[..., None] for shift in (0, -direction, direction))
+    offset, count = np.asarray(segment.offset), np.asarray(segment.count)
+    rank, following, preceding = (np.roll(ranks, to, axis=-1)[..., None, None] for to in (0, -direction, direction))
     send = builder.send(
-        rank, following, Region(part.buffer, offset[..., sent], count[..., sent]), tag=tag, stream="send" + channel
+        rank,
+        following,
+        Region(segment.buffer, offset[..., sent, :], count[..., sent, :]),
+        tag=tag,
+        stream="send" + channel,
     )
     recv = builder.recv(
         rank,
         preceding,
-        Region(part.buffer, offset[..., received], count[..., received]),
-        reduce=steps < world - 1,
+        Region(segment.buffer, offset[..., received, :], count[..., received, :]),
+        reduce=steps[:, None] < world - 1,
         tag=tag,
         stream="recv" + channel,
     )
-    builder.match(send, np.roll(recv, -direction, axis=-2))
-    builder.after(send[..., 1:], recv[..., :-1])
-    begin(builder, after, send[..., 0], recv[..., 0])
-    return [send[..., -1], recv[..., -1]]
+    builder.match(send, np.roll(recv, -direction, axis=-3))
+    builder.after(send[..., 1:, :], recv[..., :-1, :])
+    begin(builder, after, send[..., 0, 0], recv[..., 0, 0])
+    return [send[..., -1, -1], recv[..., -1, -1]]
