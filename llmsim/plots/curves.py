@@ -84,7 +84,7 @@ def curves(
 
 @styled
 def predicted_against_measured(points: Iterable[Sequence[object] | Point], *, title: str = "") -> Picture:
-    """Predictions against measurements on logarithmic axes, with bands of ±5 % and ±15 % around equality.
+    """Predictions against measurements on logarithmic axes, and beside it the errors; bands show ±5 % and ±15 %.
 
     Args:
         points: (group, predicted_s, measured_s) each; all times positive.
@@ -105,26 +105,31 @@ def predicted_against_measured(points: Iterable[Sequence[object] | Point], *, ti
         raise InputError("a logarithmic axis needs times above zero")
     error = predicted / measured - 1
     median, p95 = np.percentile(np.abs(error), [50, 95])
-    picture = Picture(5.6, 5.2)
-    axes = picture.add_subplot()
+    picture = Picture(10.0, 4.6)
+    level, relative = picture.subplots(1, 2)
     low, high = min(predicted.min(), measured.min()) / 1.5, max(predicted.max(), measured.max()) * 1.5
     ends = np.array([low, high])
     for share, shade in ((0.15, 0.25), (0.05, 0.5)):
-        band = axes.fill_between(ends, ends * (1 - share), ends * (1 + share), color=FAINT, alpha=shade, linewidth=0)
-        band.set_label(f"±{share:.0%}")
-    axes.plot(ends, ends, color=INK, linewidth=0.8)
+        level.fill_between(ends, ends * (1 - share), ends * (1 + share), color=FAINT, alpha=shade, linewidth=0)
+        relative.axhspan(-share, share, color=FAINT, alpha=shade, linewidth=0, label=f"±{share:.0%}")
+    level.plot(ends, ends, color=INK, linewidth=0.8)
+    relative.axhline(0, color=INK, linewidth=0.8)
     for group, fill in colour_of(sorted({p.group for p in rows})).items():
         mine = [i for i, p in enumerate(rows) if p.group == group]
-        axes.scatter(measured[mine], predicted[mine], s=24, color=fill, edgecolors="white", linewidths=0.4, label=group)
-    label_axis(axes, "x", "measured", "s", log=True)
-    label_axis(axes, "y", "predicted", "s", log=True)
-    axes.set_xscale("log", base=10)
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    axes.set_aspect("equal")
-    axes.grid(True)
-    axes.legend(loc="upper left")
-    axes.set_title(title or f"{len(rows)} points: median |error| {median:.1%}, 95th percentile {p95:.1%}")
+        for axes, y in ((level, predicted[mine]), (relative, error[mine])):
+            axes.scatter(measured[mine], y, s=24, color=fill, edgecolors="white", linewidths=0.4, label=group)
+    label_axis(level, "y", "predicted", "s", log=True)
+    level.set_ylim(low, high)
+    level.set_aspect("equal")
+    level.set_title(title or f"{len(rows)} points: median |error| {median:.1%}, 95th percentile {p95:.1%}")
+    label_axis(relative, "y", "error: predicted / measured - 1", "%")
+    widest = max(0.17, float(np.abs(error).max()) * 1.1)
+    relative.set_ylim(-widest, widest)
+    for axes in (level, relative):
+        label_axis(axes, "x", "measured", "s", log=True)
+        axes.set_xlim(low, high)
+        axes.grid(True)
+    relative.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     picture.data = {
         "points": [list(p) for p in rows],
         "error": error.tolist(),

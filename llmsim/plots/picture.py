@@ -108,11 +108,12 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": format_duration,
     "bytes": format_size,
     "bytes/s": format_bandwidth,
+    "%": lambda value: f"{value:+.0%}" if value else "0 %",
 }
 
 
 def label_axis(axes: Axes, which: str, text: str, unit: str = "", *, log: bool = False) -> None:
-    """Name the x or y axis, and print its ticks in ``unit`` ("s", "bytes", "bytes/s" or "" for plain numbers)."""
+    """Name the x or y axis, and print its ticks in ``unit``: s, bytes, bytes/s, % (of 1) or "" for plain numbers."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     if log:
         scale, base = (axes.set_xscale, 2 if unit in ("bytes", "") else 10) if which == "x" else (axes.set_yscale, 10)
