@@ -1,0 +1,112 @@
+"""One pass over all operations that gives each its path and its work."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llmsim.engine.jit import column, jit
+from llmsim.program.program import Kind, Program
+
+_COMPUTE, _SEND, _COLLECTIVE = int(Kind.COMPUTE), int(Kind.SEND), int(Kind.COLLECTIVE)
+
+
+def assign_paths(
+    program: Program,
+    first_pair: int,
+    machine: NDArray[np.int32],
+    kind_path: NDArray[np.int32],
+    kind_work: NDArray[np.float64],
+    kernel_path: NDArray[np.int32],
+    kernel_work: NDArray[np.float64],
+    collective_path: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
+    """Path and work of each operation, and the distinct (source, destination) of messages, shape (pairs, 2).
+
+    Pair number i of the result has path ``first_pair + i``. The tables are indexed by (kind or kernel, machine of the
+    rank); ``kind_work`` is work per byte.
+    """
+    itemsize = np.array([b.itemsize for b in program.buffers] + [0], dtype=np.int64)  # [-1]: no region
+    path = np.empty(len(program), dtype=np.int32)
+    work = np.empty(len(program), dtype=np.float64)
+    pairs = _assign(
+        program.world_size,
+        len(program.streams),
+        program.queue_start,
+        program.kind,
+        *column(program.peer),
+        *column(program.call),
+        *column(program.buffer),
+        *column(program.count),
+        itemsize,
+        first_pair,
+        machine,
+        kind_path,
+        kind_work,
+        kernel_path,
+        kernel_work,
+        collective_path,
+        path,
+        work,
+    )
+    return path, work, pairs
+
+
+@jit
+def _assign(
+    world_size,
+    streams,
+    queue_start,
+    kind,
+    peer,
+    peer_step,
+    call,
+    call_step,
+    buffer,
+    buffer_step,
+    count,
+    count_step,
+    itemsize,
+    first_pair,
+    machine,
+    kind_path,
+    kind_work,
+    kernel_path,
+    kernel_work,
+    collective_path,
+    path,
+    work,
+):
+    pairs = np.empty((1024, 2), dtype=np.int32)
+    used = 0
+    pair_of_peer = np.empty(world_size, dtype=np.int32)
+    seen_by = np.full(world_size, -1, dtype=np.int32)  # the rank for which `pair_of_peer` holds
+    for rank in range(world_size):
+        at = machine[rank]
+        for stream in range(streams):
+            queue = stream * world_size + rank
+            for i in range(queue_start[queue], queue_start[queue + 1]):
+                k = kind[i]
+                if k == _COMPUTE:
+                    kernel = call[i * call_step]
+                    path[i] = kernel_path[kernel, at]
+                    work[i] = kernel_work[kernel] if at > 0 else 0.0
+                elif k == _COLLECTIVE:
+                    path[i] = collective_path[call[i * call_step]]
+                    work[i] = 0.0
+                else:
+                    work[i] = kind_work[k] * (count[i * count_step] * itemsize[buffer[i * buffer_step]])
+                    if k == _SEND:
+                        to = peer[i * peer_step]
+                        if seen_by[to] != rank:
+                            seen_by[to] = rank
+                            pair_of_peer[to] = used
+                            if used == len(pairs):
+                                longer = np.empty((2 * used, 2), dtype=np.int32)
+                                longer[:used] = pairs
+                                pairs = longer
+                            pairs[used, 0] = rank
+                            pairs[used, 1] = to
+                            used += 1
+                        path[i] = first_pair + pair_of_peer[to]
+                    else:
+                        path[i] = kind_path[k, at]
+    return pairs[:used].copy()

@@ -1,0 +1,135 @@
+"""The fast engine: the meaning of :mod:`llmsim.engine.simpy_engine`, compiled with Numba.
+
+Two executions, both exact. Where no resource can ever limit two activities at once, an operation's duration is known
+beforehand, and a run is one pass over the operations in order of dependency (:mod:`llmsim.engine.dag`). Otherwise
+events are processed in order of time, and rates are shared anew when flows start or end
+(:mod:`llmsim.engine.events`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llmsim.engine.bound import BoundProgram
+from llmsim.engine.dag import run_dag
+from llmsim.engine.deadlock import deadlock_error
+from llmsim.engine.events import run_events
+from llmsim.engine.jit import column, jit
+
+
+@dataclass(frozen=True, eq=False)
+class Contention:
+    """What is left of the paths when resources that can never limit are left out.
+
+    A resource can limit only if the queues that use it could together ask for more than its capacity, each of them for
+    the most that its fastest path takes alone; a queue has one activity at a time.
+    """
+
+    rate_alone: NDArray[np.float64]  # (paths,) work per second of an activity that has its path for itself
+    resources: NDArray[np.int32]  # those that can limit
+    queues: NDArray[np.int64]  # how many queues use each of them
+
+
+def contention(bound: BoundProgram) -> Contention:
+    """Find the resources that can limit."""
+    paths = bound.paths
+    rate_alone = paths.max_rate.copy()
+    if len(paths.resource):
+        owner = np.repeat(np.arange(len(paths)), np.diff(paths.start))
+        np.minimum.at(rate_alone, owner, bound.capacity[paths.resource] / paths.demand)
+    most, queues = _most_asked(
+        bound.program.queue_start,
+        bound.path,
+        bound.work,
+        rate_alone,
+        paths.start,
+        paths.resource,
+        paths.demand,
+        len(bound.capacity),
+    )
+    limiting = np.flatnonzero(most > bound.capacity * (1 + 1e-12))
+    return Contention(rate_alone, limiting.astype(np.int32), queues[limiting])
+
+
+@jit
+def _most_asked(queue_start, path, work, rate_alone, start, resource, demand, resources):
+    """Sum over queues of the most that each asks of each resource, and how many ask."""
+    total = np.zeros(resources)
+    queues = np.zeros(resources, dtype=np.int64)
+    most = np.zeros(resources)  # of the queue at hand
+    seen_path = np.full(len(rate_alone), -1, dtype=np.int32)
+    touched = np.empty(resources, dtype=np.int32)
+    for queue in range(len(queue_start) - 1):
+        n = 0
+        for i in range(queue_start[queue], queue_start[queue + 1]):
+            p = path[i]
+            if seen_path[p] == queue or work[i] == 0.0:
+                continue
+            seen_path[p] = queue
+            for k in range(start[p], start[p + 1]):
+                r = resource[k]
+                if most[r] == 0.0:
+                    touched[n] = r
+                    n += 1
+                most[r] = max(most[r], demand[k] * rate_alone[p])
+        for k in range(n):
+            r = touched[k]
+            total[r] += most[r]
+            queues[r] += 1
+            most[r] = 0.0
+    return total, queues
+
+
+def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Start and end of each operation, in seconds.
+
+    Raises:
+        ProgramError: the program deadlocks.
+    """
+    found = contention(bound)
+    program, paths = bound.program, bound.paths
+    dependency = program.dependency
+    if len(dependency) and np.any(dependency[1:, 1] < dependency[:-1, 1]):
+        dependency = dependency[np.argsort(dependency[:, 1], kind="stable")]
+    members = np.array([len(contract.ranks) for contract in program.collectives], dtype=np.int64)
+    start_s, end_s = np.empty(len(program)), np.empty(len(program))
+    common = (
+        program.queue_start,
+        program.kind,
+        program.match,
+        *column(program.call),
+        members,
+        np.ascontiguousarray(dependency),
+        np.searchsorted(dependency[:, 1], program.queue_start[:-1]),
+        bound.path,
+        bound.work,
+        paths.delay_s,
+        paths.latency_s,
+        found.rate_alone,
+        bound.send_mode == "rendezvous",
+        start_s,
+        end_s,
+    )
+    shared = len(found.resources) > 0
+    complete = run_events(*common, *_reduced(bound, found)) if shared else run_dag(*common)
+    if complete < len(program):
+        raise deadlock_error(bound, start_s >= 0, end_s >= 0)
+    return start_s, end_s
+
+
+def _reduced(bound: BoundProgram, found: Contention) -> tuple[NDArray, ...]:
+    """Paths over limiting resources only, these numbered anew: start, resource, demand, capacity, room for flows."""
+    paths = bound.paths
+    number = np.full(len(bound.capacity), -1, dtype=np.int32)
+    number[found.resources] = np.arange(len(found.resources), dtype=np.int32)
+    keep = number[paths.resource] >= 0
+    kept_before = np.concatenate([[0], np.cumsum(keep)])
+    room = np.concatenate([[0], np.cumsum(found.queues)])
+    return (
+        kept_before[paths.start],
+        number[paths.resource[keep]],
+        paths.demand[keep],
+        bound.capacity[found.resources],
+        room,
+    )
