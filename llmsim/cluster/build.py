@@ -128,7 +128,6 @@ def _dragonfly(
     *,
     routers: int | None = None,
     hosts: int | None = None,
-    seed: int = 0,
 ) -> Cluster:
     _at_least_one("dragonfly", ranks)
     if routers is None and hosts is None:
@@ -138,7 +137,7 @@ def _dragonfly(
             near = " or ".join(str(size[0]) for size in sizes[-2:])
             mend = f"take a balanced size such as {near}, or give routers (per group) and hosts (per router)"
             raise InputError(f"{ranks} hosts make no balanced dragonfly", mend=mend)
-        return fabrics.dragonfly(*match[0][1:], bandwidth_bytes_per_s, latency_s, seed=seed)
+        return fabrics.dragonfly(*match[0][1:], bandwidth_bytes_per_s, latency_s)
     routers, hosts = routers or 1, hosts or 1
     topologies.check_positive("dragonfly", routers=routers, hosts=hosts)
     if ranks % (routers * hosts):
@@ -148,7 +147,7 @@ def _dragonfly(
             mend=f"take a multiple of {routers * hosts}",
         )
     groups = ranks // (routers * hosts)
-    return fabrics.dragonfly(groups, routers, hosts, bandwidth_bytes_per_s, latency_s, seed=seed)
+    return fabrics.dragonfly(groups, routers, hosts, bandwidth_bytes_per_s, latency_s)
 
 
 def _rail_optimised(

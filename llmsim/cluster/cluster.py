@@ -130,7 +130,9 @@ class Cluster:
         except KeyError as unknown:
             name = str(unknown.args[0])
             close = difflib.get_close_matches(name, index, n=3)
-            mend = f"did you mean {' or '.join(close)}?" if close else None
+            mend = (
+                f"did you mean {' or '.join(close)}?" if close else f"they are {self.devices[0]} … {self.devices[-1]}"
+            )
             raise InputError(f"there is no device {name!r}", where=self.name, mend=mend) from None
         path = self._router.route(*ends)
         if path is None:

@@ -41,13 +41,12 @@ def fat_tree(
     return wiring.cluster(seed=seed)
 
 
-def dragonfly(
-    groups: int, routers: int, hosts: int, bandwidth_bytes_per_s: float, latency_s: float, *, seed: int = 0
-) -> Cluster:
+def dragonfly(groups: int, routers: int, hosts: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
     """``groups`` of ``routers`` (all cabled to each other) with ``hosts`` each, and one cable between any two groups.
 
     Global cables are spread over a group's routers as evenly as possible. Kim, Dally, Scott, Abts 2008,
-    "Technology-driven, highly-scalable dragonfly topology", with minimal routing.
+    "Technology-driven, highly-scalable dragonfly topology", with minimal routing: there is one shortest
+    path between any two hosts.
     """
     check_positive("dragonfly", groups=groups, routers=routers, hosts=hosts)
     wiring = Wiring("dragonfly", groups * routers * hosts)
@@ -63,7 +62,7 @@ def dragonfly(
             there, back = b - a - 1, groups - 1 - (b - a)
             pair = names[a][there % routers], names[b][back % routers]
             wiring.cable(*pair, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=latency_s)
-    return wiring.cluster(seed=seed)
+    return wiring.cluster()
 
 
 def nvswitch_node(

@@ -7,13 +7,9 @@ directed links. A switch adds nothing of its own. Devices are called ``d0``, ``d
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import ceil, isqrt, prod
-from typing import TYPE_CHECKING
 
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
 class Wiring:
