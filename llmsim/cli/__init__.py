@@ -1,0 +1,50 @@
+"""The command line: ``llmsim COMMAND …``. One file for each group of commands."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from llmsim.errors import LlmsimError
+
+USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    A mistake of the user is one line on the standard error and exit code 2; anything else that is raised is a mistake
+    of ours and stays a traceback.
+    """
+    from llmsim.cli.app import app
+
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="llmsim", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except LlmsimError as error:
+        return _complain(error.line())
+    except BrokenPipeError:
+        return _leave_the_pipe()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except Exception as error:
+        if type(error).__name__ == "Abort":  # what typer makes of Ctrl-C
+            return INTERRUPTED
+        if hasattr(error, "format_message"):  # the usage errors of typer, whichever version
+            context = getattr(error, "ctx", None)
+            hint = f"; see {context.command_path} --help" if context is not None else ""
+            return _complain(f"{error.format_message().rstrip('.')}{hint}")
+        raise
+
+
+def _complain(line: str) -> int:
+    print(f"llmsim: error: {' '.join(line.split())}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _leave_the_pipe() -> int:
+    """The reader has gone, as ``head`` does: say nothing, also not when Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE

@@ -1,0 +1,7 @@
+"""``python -m llmsim``."""
+
+import sys
+
+from llmsim.cli import main
+
+sys.exit(main())
