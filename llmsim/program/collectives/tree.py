@@ -132,7 +132,7 @@ def _up(
     )
     builder.match(send, np.moveaxis(recv[..., tree[below], :, slot[below]], 0, -2))  # two index arrays come in front
     for which_child in range(2):
-        builder.after(send, recv[..., below, :, which_child])
+        builder.after(send, recv[..., which_child][..., below, :])
     begin(builder, [a[..., below] for a in after or ()], send[..., 0])
     for which_child in range(2):
         begin(builder, after, recv[..., 0, which_child])
@@ -170,7 +170,7 @@ def _down(
         if summed is not None:
             at_root = send[..., parent == root, :]
             for i in range(2):
-                builder.after(at_root, summed[..., root, None, :, i])
+                builder.after(at_root, summed[..., i][..., root, None, :])
         last = np.full(ranks.shape, -1, dtype=np.int64)
         last[..., parent] = send[..., -1]
         done.append(last)
