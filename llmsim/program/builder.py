@@ -52,6 +52,34 @@ class Builder:
         self._edges: list[tuple[NDArray, NDArray]] = []
         self._matches: list[tuple[NDArray, NDArray]] = []
 
+    @classmethod
+    def from_program(cls, program: Program, keep: NDArray[np.bool_]) -> tuple["Builder", Ids]:
+        """A builder that starts with some operations of ``program``, its buffers, streams, kernels and contracts.
+
+        Dependencies and messages between kept operations are kept. Returns also the new id of each operation of
+        ``program``, -1 for those left out.
+        """
+        builder = cls(program.name, program.world_size)
+        builder._streams, builder._buffers = list(program.streams), list(program.buffers)
+        builder._kernels, builder._contracts = list(program.kernels), list(program.contracts)
+        builder._phases, builder._relaxed = list(program.phases), set(program.relaxed)
+        ops = np.flatnonzero(keep)
+        builder._size = len(ops)
+        new = np.full(len(program), -1, dtype=np.int64)
+        new[ops] = np.arange(len(ops))
+        builder._queues.append(program.queue[ops])
+        for column in _COLUMNS:
+            builder._blocks[column].append(getattr(program, column)[ops])
+        collective = program.kind[ops] == Kind.COLLECTIVE
+        calls, call = np.unique(program.call[ops[collective]], return_inverse=True)
+        builder._collectives = [program.collectives[i] for i in calls]
+        builder._blocks["call"][0][collective] = call
+        builder.after(new[program.dependency[:, 1]], new[program.dependency[:, 0]])
+        sends = ops[(program.kind[ops] == Kind.SEND) & (program.match[ops] >= 0)]
+        sends = sends[new[program.match[sends]] >= 0]
+        builder.match(new[sends], new[program.match[sends]])
+        return builder, new
+
     # what operations refer to ------------------------------------------------------------------------------------
 
     def buffer(self, name: str, count: int, dtype: str = "float32", *, relaxed: bool = False) -> int:
@@ -187,7 +215,7 @@ class Builder:
         offset = np.asarray(region.offset)
         arrays = (kind, rank, peer, tag, offset, region.count, source.offset)
         kind, rank, peer, tag, offset, count, source_offset = np.broadcast_arrays(*arrays)
-        self._check(kind, rank, peer, region, offset, count)
+        self._check(kind, rank, peer, region, offset, count, source, source_offset)
         shape, size = rank.shape, rank.size
         ids = np.arange(self._size, self._size + size, dtype=np.int64).reshape(shape)
         self._size += size
@@ -203,7 +231,7 @@ class Builder:
                 self.after(ids, earlier)
         return ids
 
-    def _check(self, kind, rank, peer, region: Region, offset, count) -> None:
+    def _check(self, kind, rank, peer, region: Region, offset, count, source: Region, source_offset) -> None:
         """Refuse what no executor could run; vectorised, so that it costs little on millions of operations."""
         if rank.size == 0:
             return
@@ -217,13 +245,14 @@ class Builder:
                 raise ProgramError(f"peer {bad} is outside the world of {self.world_size}", where=where)
             if np.any(rank == peer):
                 raise ProgramError(f"rank {int(rank[rank == peer][0])} is its own peer", where=where, mend="use copy")
-        if region.buffer >= len(self._buffers):
-            raise ProgramError(f"there is no buffer {region.buffer}", where=where, mend="add it with Builder.buffer")
-        if region.buffer >= 0 and (
-            count.min() < 0 or offset.min() < 0 or (offset + count).max() > self._buffers[region.buffer].count
-        ):
-            buffer = self._buffers[region.buffer]
-            raise ProgramError(f"a region lies outside buffer {buffer.name!r} of {buffer.count} elements", where=where)
+        for buffer, start in ((region.buffer, offset), (source.buffer, source_offset)):
+            if buffer >= len(self._buffers):
+                raise ProgramError(f"there is no buffer {buffer}", where=where, mend="add it with Builder.buffer")
+            if buffer >= 0 and (
+                count.min() < 0 or start.min() < 0 or (start + count).max() > self._buffers[buffer].count
+            ):
+                name, most = self._buffers[buffer].name, self._buffers[buffer].count
+                raise ProgramError(f"a region lies outside buffer {name!r} of {most} elements", where=where)
 
     # the result --------------------------------------------------------------------------------------------------
 
@@ -234,21 +263,21 @@ class Builder:
             ProgramError: a message without its counterpart, or a channel whose order depends on timing.
         """
         queues = len(self._streams) * self.world_size
-        queue = _joined(self._queues, np.int64)
-        columns = {name: _joined(blocks, _COLUMNS[name]) for name, blocks in self._blocks.items()}
-        edges = [_joined([pair[side] for pair in self._edges], np.int64) for side in (0, 1)]
+        queue = _joined(self._queues, np.int32)
+        edges = [_joined([pair[side] for pair in self._edges], np.int32) for side in (0, 1)]
         match = np.full(self._size, -1, dtype=np.int32)
         for send, recv in self._matches:
             match[send] = recv
             match[recv] = send
+        position: NDArray[np.int32] | None = None
         if self._size and np.any(queue[1:] < queue[:-1]):
             order = stable_order(queue, queues)
-            columns = {name: column[order] for name, column in columns.items()}
             position = np.empty(self._size, dtype=np.int32)
             position[order] = np.arange(self._size, dtype=np.int32)
             edges = [position[side] for side in edges]
             match = match[order]
             match = np.where(match >= 0, position[match], np.int32(-1))
+        columns = {name: _joined(blocks, _COLUMNS[name], position) for name, blocks in self._blocks.items()}
         start = np.zeros(queues + 1, dtype=np.int64)
         np.cumsum(np.bincount(queue, minlength=queues), out=start[1:])
         program = Program(
@@ -262,7 +291,7 @@ class Builder:
             phases=tuple(self._phases),
             queue_start=start,
             match=match,
-            dependency=np.stack(edges, axis=1).astype(np.int32, copy=False),
+            dependency=np.stack(edges, axis=1),
             relaxed=frozenset(self._relaxed),
             **columns,
         )
@@ -270,13 +299,24 @@ class Builder:
         return program
 
 
-def _joined(blocks: list[NDArray], dtype: type) -> NDArray:
-    """All blocks as one flat array of ``dtype``."""
+def _joined(blocks: list[NDArray], dtype: type, position: NDArray[np.int32] | None = None) -> NDArray:
+    """All blocks as one flat array of ``dtype``, element i of them at ``position[i]``.
+
+    Blocks are often one value for all operations; a column of nothing else is filled rather than collected.
+    """
     size = sum(block.size for block in blocks)
+    values = {block.flat[0].item() for block in blocks if block.size and not any(block.strides)}
+    if len(values) == 1 and not any(any(block.strides) for block in blocks if block.size):
+        value = values.pop()
+        return np.full(size, value, dtype) if value else np.zeros(size, dtype)
     flat: NDArray = np.empty(size, dtype=dtype)
     at = 0
     for block in blocks:
-        flat[at : at + block.size].reshape(block.shape)[...] = block
+        part = slice(at, at + block.size)
+        if position is None:
+            flat[part].reshape(block.shape)[...] = block
+        else:
+            flat[position[part].reshape(block.shape)] = block
         at += block.size
     return flat
 
