@@ -12,6 +12,9 @@ from llmsim.cluster.fabrics import (
     pcie_host,
     rail_optimised,
 )
+from llmsim.cluster.files import load_cluster, parse_cluster, save_cluster, to_dict
+from llmsim.cluster.importers import import_topo
+from llmsim.cluster.placement import place
 from llmsim.cluster.topologies import fully_connected, leaf_spine, line, mesh, ring, switch, torus, two_racks
 
 __all__ = [
@@ -24,16 +27,22 @@ __all__ = [
     "fat_tree",
     "fully_connected",
     "hccs",
+    "import_topo",
     "leaf_spine",
     "line",
+    "load_cluster",
     "mesh",
     "nvswitch_node",
     "on_one_host",
     "one_host",
+    "parse_cluster",
     "pcie_host",
+    "place",
     "rail_optimised",
     "ring",
+    "save_cluster",
     "switch",
+    "to_dict",
     "torus",
     "two_racks",
 ]

@@ -115,6 +115,12 @@ class Cluster:
         name = self.graph.nodes[device].get("host", device)
         return self.hosts.get(name, Host(name))
 
+    def describe(self) -> str:
+        """The cluster in a few lines: devices, hosts, links by kind, bisection bandwidth."""
+        from llmsim.cluster.summary import describe
+
+        return describe(self)
+
     def route(self, source: str, destination: str) -> tuple[int, ...]:
         """The links that a message from one device to another crosses, in order.
 

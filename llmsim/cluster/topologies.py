@@ -11,6 +11,9 @@ from math import ceil, isqrt, prod
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
 
+MOST_DEVICES = 1_000_000
+MOST_IN_A_MESH = 2_000  # four million links
+
 
 class Wiring:
     """A graph under construction: devices first, then switches and cables."""
@@ -18,6 +21,8 @@ class Wiring:
     def __init__(self, name: str, devices: int, at_least: int = 1, **attributes: object):
         if devices < at_least:
             raise InputError(f"{devices} devices make no {name}", mend=f"take {at_least} or more")
+        if devices > MOST_DEVICES:
+            raise InputError(f"{devices} devices are too many for a graph", mend=f"take {MOST_DEVICES} or fewer")
         import networkx as nx
 
         self.name = name
@@ -187,6 +192,8 @@ def _ring_pairs(n: int) -> list[tuple[int, int]]:
 
 def mesh_all(wiring: Wiring, names: Sequence[str], bandwidth_bytes_per_s: float, latency_s: float) -> None:
     """Cable every node to every other."""
+    if len(names) > MOST_IN_A_MESH:
+        raise InputError(f"{len(names)} devices are too many for a full mesh", mend=f"take {MOST_IN_A_MESH} or fewer")
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
             wiring.cable(a, b, bandwidth_bytes_per_s, latency_s)
