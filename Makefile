@@ -4,27 +4,44 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types bench lessons figures clean
+.PHONY: help demo test lint types format bench figures lock clean
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
+
 demo: $(STAMP)  ## calibrate this machine, predict, run for real, compare
 	$(BIN)/llmsim demo
 
 test: $(STAMP)  ## the whole test suite
-	$(BIN)/pytest
+	$(BIN)/python -m pytest
 
-lint: $(STAMP)
+lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(STAMP)  ## type check
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## the speed figures; never part of the tests
-	$(BIN)/pytest tests/benchmarks --benchmark-enable --benchmark-only
+format: $(STAMP)  ## mend what can be mended of the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
-clean:
-	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache
+bench: $(STAMP)  ## the speed figures; never part of the tests
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+
+figures: $(STAMP)  ## rebuild all figures
+	$(BIN)/llmsim figures
+
+lock: $(STAMP)  ## write constraints.txt anew from what .venv holds
+	@grep '^#' constraints.txt > $(VENV)/lock
+	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip | sed 's/+.*//' | sort -f >> $(VENV)/lock
+	mv $(VENV)/lock constraints.txt
+
+clean:  ## remove .venv and all caches
+	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .benchmarks
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "llmsim needs Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[kernels,lessons,dev]'

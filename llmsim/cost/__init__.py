@@ -1,5 +1,6 @@
 """What operations cost: overheads and rates of a machine, and closed forms for whole collectives."""
 
+from llmsim.cost.bounds import program_lower_bound_s
 from llmsim.cost.closed_form import (
     CLOSED_FORMS,
     algbw_bytes_per_s,
@@ -18,4 +19,5 @@ __all__ = [
     "busbw_factor",
     "closed_form_s",
     "lower_bound_s",
+    "program_lower_bound_s",
 ]
