@@ -7,6 +7,7 @@ were added (row-major within one call).
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from llmsim.errors import ProgramError
 from llmsim.program.program import RECEIVES, Buffer, Contract, Kernel, Kind, Program, Region
 
-Ids = NDArray[np.int64]  # operation ids of a builder, -1 for "none"
+Ids = NDArray[np.int32]  # operation ids of a builder, -1 for "none"
 
 _COLUMNS: dict[str, type] = {
     "kind": np.uint8,
@@ -47,7 +48,7 @@ class Builder:
         self._phase = -1
         self._relaxed: set[int] = set()
         self._size = 0
-        self._queues: list[NDArray] = []
+        self._queues: list[tuple[NDArray, int]] = []  # of a block: queues, each for so many consecutive operations
         self._blocks: dict[str, list[NDArray]] = {column: [] for column in _COLUMNS}
         self._edges: list[tuple[NDArray, NDArray]] = []
         self._matches: list[tuple[NDArray, NDArray]] = []
@@ -65,9 +66,9 @@ class Builder:
         builder._phases, builder._relaxed = list(program.phases), set(program.relaxed)
         ops = np.flatnonzero(keep)
         builder._size = len(ops)
-        new = np.full(len(program), -1, dtype=np.int64)
-        new[ops] = np.arange(len(ops))
-        builder._queues.append(program.queue[ops])
+        new = np.full(len(program), -1, dtype=np.int32)
+        new[ops] = np.arange(len(ops), dtype=np.int32)
+        builder._queues.append((program.queue[ops], 1))
         for column in _COLUMNS:
             builder._blocks[column].append(getattr(program, column)[ops])
         collective = program.kind[ops] == Kind.COLLECTIVE
@@ -198,42 +199,51 @@ class Builder:
 
     def match(self, send: ArrayLike, recv: ArrayLike) -> None:
         """State which RECV meets which SEND. Optional: what is not stated is found by channel and order."""
-        self._matches.append((np.ravel(send), np.ravel(recv)))
+        self._matches.append((np.asarray(send), np.asarray(recv)))
 
     def after(self, later: ArrayLike, earlier: ArrayLike) -> None:
         """Operations ``later`` wait for ``earlier`` (broadcast together; -1 in either adds nothing)."""
         later, earlier = np.broadcast_arrays(later, earlier)
-        keep = (later >= 0) & (earlier >= 0)
-        if keep.all():
-            self._edges.append((earlier.ravel(), later.ravel()))
-        elif keep.any():
-            self._edges.append((earlier[keep], later[keep]))
+        if later.size == 0:
+            return
+        if later.min() < 0 or earlier.min() < 0:
+            keep = (later >= 0) & (earlier >= 0)
+            later, earlier = later[keep], earlier[keep]
+        self._edges.append((earlier, later))
 
     def _add(
         self, kind, rank, stream, after, *, region: Region, source: Region = _NOTHING, peer=-1, tag=-1, call=-1
     ) -> Ids:
-        offset = np.asarray(region.offset)
-        arrays = (kind, rank, peer, tag, offset, region.count, source.offset)
-        kind, rank, peer, tag, offset, count, source_offset = np.broadcast_arrays(*arrays)
-        self._check(kind, rank, peer, region, offset, count, source, source_offset)
-        shape, size = rank.shape, rank.size
-        ids = np.arange(self._size, self._size + size, dtype=np.int64).reshape(shape)
-        self._size += size
-        self._queues.append((rank + self.stream(stream) * self.world_size).ravel())
         values = {
             "kind": kind, "peer": peer, "tag": tag, "call": call, "phase": self._phase, "buffer": region.buffer,
-            "offset": offset, "count": count, "source_buffer": source.buffer, "source_offset": source_offset,
+            "offset": region.offset, "count": region.count, "source_buffer": source.buffer,
+            "source_offset": source.offset,
         }  # fmt: skip
-        for column, dtype in _COLUMNS.items():
-            self._blocks[column].append(np.broadcast_to(np.asarray(values[column], dtype), shape))
+        arrays = [np.asarray(value) for value in values.values()]
+        shape = np.broadcast_shapes(np.shape(rank), *[array.shape for array in arrays])
+        # Cast and checked before they are broadcast: columns often vary along one axis only, and are small then.
+        rank = _narrow(np.asarray(rank))
+        columns: dict[str, NDArray] = {
+            name: _narrow(array).astype(_COLUMNS[name], copy=False) for name, array in zip(values, arrays, strict=True)
+        }
+        self._check(columns, rank, region.buffer, source.buffer)
+        for name, column in columns.items():
+            self._blocks[name].append(np.broadcast_to(column, shape))
+        if self._size + prod(shape) > np.iinfo(np.int32).max:
+            raise ProgramError("the program is too large for ids of 32 bits", where=self.name)
+        ids = np.arange(self._size, self._size + prod(shape), dtype=np.int32).reshape(shape)
+        self._size += ids.size
+        self._queues.append(_runs(rank + self.stream(stream) * self.world_size, shape))
         for earlier in after if isinstance(after, (list, tuple)) else [after]:
             if earlier is not None:
                 self.after(ids, earlier)
         return ids
 
-    def _check(self, kind, rank, peer, region: Region, offset, count, source: Region, source_offset) -> None:
+    def _check(self, columns: dict[str, NDArray], rank: NDArray, *buffers: int) -> None:
         """Refuse what no executor could run; vectorised, so that it costs little on millions of operations."""
-        if rank.size == 0:
+        kind, peer, count = columns["kind"], columns["peer"], columns["count"]
+        starts = columns["offset"], columns["source_offset"]
+        if any(array.size == 0 for array in (kind, peer, count, rank, *starts)):
             return
         where = f"{self.name}: {Kind(int(kind.flat[0])).name}"
         if rank.min() < 0 or rank.max() >= self.world_size:
@@ -243,18 +253,30 @@ class Builder:
             if peer.min() < 0 or peer.max() >= self.world_size:
                 bad = int(peer.min() if peer.min() < 0 else peer.max())
                 raise ProgramError(f"peer {bad} is outside the world of {self.world_size}", where=where)
+            rank, peer = np.broadcast_arrays(rank, peer)
             if np.any(rank == peer):
                 raise ProgramError(f"rank {int(rank[rank == peer][0])} is its own peer", where=where, mend="use copy")
-        for buffer, start in ((region.buffer, offset), (source.buffer, source_offset)):
+        for buffer, start in zip(buffers, starts, strict=True):
             if buffer >= len(self._buffers):
                 raise ProgramError(f"there is no buffer {buffer}", where=where, mend="add it with Builder.buffer")
-            if buffer >= 0 and (
-                count.min() < 0 or start.min() < 0 or (start + count).max() > self._buffers[buffer].count
-            ):
-                name, most = self._buffers[buffer].name, self._buffers[buffer].count
+            if buffer < 0:
+                continue
+            name, most = self._buffers[buffer].name, self._buffers[buffer].count
+            # The ends of millions of regions are only summed where the largest offset and count do not settle it.
+            inside = start.max() + count.max() <= most or (start + count).max() <= most
+            if count.min() < 0 or start.min() < 0 or not inside:
                 raise ProgramError(f"a region lies outside buffer {name!r} of {most} elements", where=where)
 
     # the result --------------------------------------------------------------------------------------------------
+
+    def _sorted_by_queue(self) -> bool:
+        """Whether operations were added queue by queue."""
+        last = -1
+        for queue, _ in self._queues:
+            if queue.size and (queue[0] < last or np.any(queue[1:] < queue[:-1])):
+                return False
+            last = queue[-1] if queue.size else last
+        return True
 
     def build(self) -> Program:
         """The program, its operations sorted by queue.
@@ -263,23 +285,26 @@ class Builder:
             ProgramError: a message without its counterpart, or a channel whose order depends on timing.
         """
         queues = len(self._streams) * self.world_size
-        queue = _joined(self._queues, np.int32)
-        edges = [_joined([pair[side] for pair in self._edges], np.int32) for side in (0, 1)]
+        edges = np.empty((sum(later.size for _, later in self._edges), 2), dtype=np.int32)
+        _fill(edges[:, 0], [earlier for earlier, _ in self._edges])
+        _fill(edges[:, 1], [later for _, later in self._edges])
         match = np.full(self._size, -1, dtype=np.int32)
         for send, recv in self._matches:
             match[send] = recv
             match[recv] = send
+        start = np.zeros(queues + 1, dtype=np.int64)
+        for queue, length in self._queues:
+            start[1:] += length * np.bincount(queue, minlength=queues)
+        np.cumsum(start, out=start)
         position: NDArray[np.int32] | None = None
-        if self._size and np.any(queue[1:] < queue[:-1]):
-            order = stable_order(queue, queues)
+        if not self._sorted_by_queue():
+            order = stable_order(np.concatenate([np.repeat(queue, length) for queue, length in self._queues]), queues)
             position = np.empty(self._size, dtype=np.int32)
             position[order] = np.arange(self._size, dtype=np.int32)
-            edges = [position[side] for side in edges]
+            edges = position[edges]
             match = match[order]
             match = np.where(match >= 0, position[match], np.int32(-1))
         columns = {name: _joined(blocks, _COLUMNS[name], position) for name, blocks in self._blocks.items()}
-        start = np.zeros(queues + 1, dtype=np.int64)
-        np.cumsum(np.bincount(queue, minlength=queues), out=start[1:])
         program = Program(
             name=self.name,
             world_size=self.world_size,
@@ -291,7 +316,7 @@ class Builder:
             phases=tuple(self._phases),
             queue_start=start,
             match=match,
-            dependency=np.stack(edges, axis=1),
+            dependency=edges,
             relaxed=frozenset(self._relaxed),
             **columns,
         )
@@ -299,17 +324,39 @@ class Builder:
         return program
 
 
-def _joined(blocks: list[NDArray], dtype: type, position: NDArray[np.int32] | None = None) -> NDArray:
-    """All blocks as one flat array of ``dtype``, element i of them at ``position[i]``.
+def _narrow(array: NDArray) -> NDArray:
+    """The array with one entry only along axes on which it is broadcast."""
+    return array[tuple(slice(1) if stride == 0 else slice(None) for stride in array.strides)]
 
-    Blocks are often one value for all operations; a column of nothing else is filled rather than collected.
+
+def _runs(queue: NDArray, shape: tuple[int, ...]) -> tuple[NDArray, int]:
+    """The queue of each operation of a block as (queues, length): each stands for that many consecutive operations.
+
+    Ranks seldom vary along the last axes, which are steps; so this is far smaller than a queue for each operation.
+    """
+    queue = queue.reshape((1,) * (len(shape) - queue.ndim) + queue.shape)
+    axes = len(shape)
+    while axes > 0 and queue.shape[axes - 1] == 1:
+        axes -= 1
+    return np.broadcast_to(queue.reshape(queue.shape[:axes]), shape[:axes]).ravel(), prod(shape[axes:])
+
+
+def _joined(blocks: list[NDArray], dtype: type, position: NDArray[np.int32] | None) -> NDArray:
+    """All blocks as one flat column, element i of them at ``position[i]``.
+
+    A column that is the same constant throughout stays one element broadcast, which takes no memory.
     """
     size = sum(block.size for block in blocks)
-    values = {block.flat[0].item() for block in blocks if block.size and not any(block.strides)}
-    if len(values) == 1 and not any(any(block.strides) for block in blocks if block.size):
-        value = values.pop()
-        return np.full(size, value, dtype) if value else np.zeros(size, dtype)
+    blocks = [block for block in blocks if block.size]
+    if blocks and all(not any(block.strides) and block.flat[0] == blocks[0].flat[0] for block in blocks):
+        return np.broadcast_to(np.array(blocks[0].flat[0], dtype=dtype), size)
     flat: NDArray = np.empty(size, dtype=dtype)
+    _fill(flat, blocks, position)
+    return flat
+
+
+def _fill(flat: NDArray, blocks: list[NDArray], position: NDArray[np.int32] | None = None) -> None:
+    """Write blocks one after the other, element i of them to ``position[i]``."""
     at = 0
     for block in blocks:
         part = slice(at, at + block.size)
@@ -318,7 +365,6 @@ def _joined(blocks: list[NDArray], dtype: type, position: NDArray[np.int32] | No
         else:
             flat[position[part].reshape(block.shape)] = block
         at += block.size
-    return flat
 
 
 def stable_order(key: NDArray, bound: int) -> NDArray:
@@ -332,27 +378,50 @@ def stable_order(key: NDArray, bound: int) -> NDArray:
 
 def _match_the_rest(program: Program) -> None:
     """Pair sends and receives that the builder was not told about: k-th with k-th of the same channel."""
-    is_send = program.kind == Kind.SEND
-    open_ends = np.flatnonzero((is_send | np.isin(program.kind, RECEIVES)) & (program.match < 0))
-    channels: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
-    for i in open_ends.tolist():
-        rank, peer = int(program.rank[i]), int(program.peer[i])
-        ends = (rank, peer) if is_send[i] else (peer, rank)
-        channels.setdefault((*ends, int(program.tag[i])), ([], []))[0 if is_send[i] else 1].append(i)
-    for (source, destination, tag), (sends, recvs) in channels.items():
-        channel = f"rank {source} → rank {destination} tag {tag}"
-        for ops, name in ((sends, "sends"), (recvs, "receives")):
-            if len(set(program.queue[ops].tolist())) > 1:
-                raise ProgramError(
-                    f"the {name} of {channel} stand in several streams, so their order depends on timing",
-                    where=program.name,
-                    mend="use one stream or a tag for each",
-                )
-        if len(sends) != len(recvs):
-            lonely = program.describe((sends[len(recvs) :] or recvs[len(sends) :])[0])
+    messages = (program.kind >= Kind.SEND) & (program.kind <= Kind.RECV_REDUCE)
+    alone = np.flatnonzero(messages & (program.match < 0))
+    if not alone.size:
+        return
+    is_send = program.kind[alone] == Kind.SEND
+    rank, peer = program.queue[alone] % np.int32(program.world_size), program.peer[alone]
+    channel = np.stack([np.where(is_send, rank, peer), np.where(is_send, peer, rank), program.tag[alone]])
+    sides = []
+    for side, name in ((is_send, "sends"), (~is_send, "receives")):
+        ops, ends = alone[side], channel[:, side]
+        order = np.lexsort(ends[::-1])
+        ops, ends = ops[order], ends[:, order]
+        queue = program.queue[ops]
+        torn = np.flatnonzero((ends[:, 1:] == ends[:, :-1]).all(axis=0) & (queue[1:] != queue[:-1]))
+        if torn.size:
             raise ProgramError(
-                f"{len(sends)} sends but {len(recvs)} receives on {channel}: no counterpart for {lonely}",
+                f"the {name} of {_channel(ends[:, torn[0]])} stand in several streams: their order depends on timing",
                 where=program.name,
+                mend="use one stream or a tag for each",
             )
-        program.match[sends] = recvs
-        program.match[recvs] = sends
+        sides.append((ops, ends))
+    (sends, send_ends), (recvs, recv_ends) = sides
+    if send_ends.shape != recv_ends.shape or np.any(send_ends != recv_ends):
+        _refuse_lonely(program, sends, send_ends, recvs, recv_ends)
+    program.match[sends] = recvs
+    program.match[recvs] = sends
+
+
+def _channel(ends: NDArray) -> str:
+    source, destination, tag = ends.tolist()
+    return f"rank {source} → rank {destination} tag {tag}"
+
+
+def _refuse_lonely(program: Program, sends: NDArray, send_ends: NDArray, recvs: NDArray, recv_ends: NDArray) -> None:
+    """Name the first message without its counterpart; the columns of both ends are in the order of channels."""
+    common = min(len(sends), len(recvs))
+    first = int(np.argmax(np.append((send_ends[:, :common] != recv_ends[:, :common]).any(axis=0), True)))
+    of_send = first < len(sends) and (
+        first >= len(recvs) or send_ends[:, first].tolist() < recv_ends[:, first].tolist()
+    )
+    ends = (send_ends if of_send else recv_ends)[:, first]
+    counts = [int((side == ends[:, None]).all(axis=0).sum()) for side in (send_ends, recv_ends)]
+    lonely = program.describe(int((sends if of_send else recvs)[first]))
+    raise ProgramError(
+        f"{counts[0]} sends but {counts[1]} receives on {_channel(ends)}: no counterpart for {lonely}",
+        where=program.name,
+    )
