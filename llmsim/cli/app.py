@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from llmsim.cli import hardware, networks, reference
+from llmsim.cli import collective, hardware, networks, reference
 
 app = typer.Typer(
     name="llmsim",
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 
 PREDICT, REAL, LOOK = "Predict", "Run for real", "Look up"
+app.command("collective", rich_help_panel=PREDICT)(collective.collective)
 app.command("topology", rich_help_panel=PREDICT)(networks.topology)
 app.command("calibrate", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.calibrate)
 app.command("validate", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.validate)
