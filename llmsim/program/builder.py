@@ -288,6 +288,7 @@ class Builder:
         edges = np.empty((sum(later.size for _, later in self._edges), 2), dtype=np.int32)
         _fill(edges[:, 0], [earlier for earlier, _ in self._edges])
         _fill(edges[:, 1], [later for _, later in self._edges])
+        self._edges = [(edges[:, 0], edges[:, 1])]
         match = np.full(self._size, -1, dtype=np.int32)
         for send, recv in self._matches:
             match[send] = recv
@@ -304,7 +305,11 @@ class Builder:
             edges = position[edges]
             match = match[order]
             match = np.where(match >= 0, position[match], np.int32(-1))
-        columns = {name: _joined(blocks, _COLUMNS[name], position) for name, blocks in self._blocks.items()}
+        columns = {}
+        for name, dtype in _COLUMNS.items():
+            columns[name] = _joined(self._blocks[name], dtype, position)
+            if position is None:  # the same in one piece, so that the pieces need not be kept beside it
+                self._blocks[name] = [columns[name]]
         program = Program(
             name=self.name,
             world_size=self.world_size,

@@ -107,6 +107,7 @@ COLLECTIVES = {
     "reduce-scatter": "the i-th rank holds the sum over ranks of segment i",
     "all-gather": "every rank holds segment i of the i-th rank, for every i",
     "broadcast": "every rank holds the root's elements",
+    "reduce": "the root, which need not be one of the ranks, holds the sum over ranks of every element",
     "all-to-all": "segment j of the i-th rank's input stands in slot i of the j-th rank's output",
     "point-to-point": "the second rank holds the first rank's elements",
 }
@@ -173,20 +174,24 @@ class Program:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def _by_queue(self, values: NDArray) -> NDArray[np.int32]:
+        """The value of its queue for each operation."""
+        return np.repeat(values.astype(np.int32), np.diff(self.queue_start))
+
     @cached_property
     def queue(self) -> NDArray[np.int32]:
         """The queue of each operation."""
-        return np.repeat(np.arange(len(self.queue_start) - 1, dtype=np.int32), np.diff(self.queue_start))
+        return self._by_queue(np.arange(len(self.queue_start) - 1))
 
     @cached_property
     def rank(self) -> NDArray[np.int32]:
         """The rank of each operation."""
-        return self.queue % np.int32(self.world_size)
+        return self._by_queue(np.arange(len(self.queue_start) - 1) % self.world_size)
 
     @cached_property
     def stream(self) -> NDArray[np.int32]:
         """The stream of each operation, an index into ``streams``."""
-        return self.queue // np.int32(self.world_size)
+        return self._by_queue(np.arange(len(self.queue_start) - 1) // self.world_size)
 
     @cached_property
     def size_bytes(self) -> NDArray[np.int64]:
@@ -276,27 +281,49 @@ class Program:
                 contract = self.collectives[op.call]
                 return f"COLLECTIVE {contract.collective} {size} {at} over {len(contract.ranks)} ranks"
 
+    @cached_property
+    def _span_names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        """The distinct names of spans, and the name of each operation."""
+        calls = max(len(self.kernels), len(self.collectives)) + 1
+        bound = (len(self.phases) + 1) * calls * len(Kind)
+        # Piece by piece: millions of 64-bit codes at once would be larger than the result.
+        pieces = [slice(at, at + (1 << 16)) for at in range(0, len(self), 1 << 16)]
+
+        def code(piece: slice) -> NDArray[np.int64]:
+            phase, call = self.phase[piece].astype(np.int64) + 1, self.call[piece].astype(np.int64) + 1
+            return (phase * calls + call) * len(Kind) + self.kind[piece]
+
+        occurs = np.zeros(bound, dtype=bool)
+        for piece in pieces:
+            occurs[code(piece)] = True
+        number = (np.cumsum(occurs) - 1).astype(np.int32)
+        name = np.empty(len(self), dtype=np.int32)
+        for piece in pieces:
+            name[piece] = number[code(piece)]
+        names = []
+        for value in np.flatnonzero(occurs).tolist():
+            rest, kind = divmod(value, len(Kind))
+            phase, call = (index - 1 for index in divmod(rest, calls))
+            action = Kind(kind).name.lower()
+            if call >= 0:
+                action = self.collectives[call].collective if kind == Kind.COLLECTIVE else self.kernels[call].name
+            names.append(f"{self.phases[phase]}: {action}" if phase >= 0 else action)
+        return tuple(names), name
+
     def timeline(self, start_s: NDArray[np.float64], end_s: NDArray[np.float64], **meta: object) -> Timeline:
         """The spans of a run of this program, simulated or real; one entry an operation in both arrays.
 
         A span is named after its phase (if any) and its kernel, collective or kind.
         """
-        calls = [k.name for k in self.kernels], [c.collective for c in self.collectives]
-        code = (self.phase.astype(np.int64) + 1) << 40 | (self.call.astype(np.int64) + 1) << 8 | self.kind
-        codes, name = np.unique(code, return_inverse=True)
-        names = []
-        for value in codes.tolist():
-            phase, call, kind = (value >> 40) - 1, (value >> 8 & 0xFFFFFFFF) - 1, Kind(value & 0xFF)
-            action = calls[kind == Kind.COLLECTIVE][call] if call >= 0 else kind.name.lower()
-            names.append(f"{self.phases[phase]}: {action}" if phase >= 0 else action)
+        names, name = self._span_names
         return Timeline(
             rank=self.rank,
             stream=self.stream,
-            name=name.astype(np.int32),
+            name=name,
             start_s=start_s,
             end_s=end_s,
             streams=self.streams,
-            names=tuple(names),
+            names=names,
             meta={"program": self.name, **meta},
         )
 
