@@ -15,7 +15,9 @@ from llmsim.engine.bound import BoundProgram
 from llmsim.engine.dag import run_dag
 from llmsim.engine.deadlock import deadlock_error
 from llmsim.engine.events import run_events
+from llmsim.engine.heap import new_heap
 from llmsim.engine.jit import column, jit
+from llmsim.engine.sharing import new_sharing
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,25 +113,31 @@ def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.f
         start_s,
         end_s,
     )
-    shared = len(found.resources) > 0
-    complete = run_events(*common, *_reduced(bound, found)) if shared else run_dag(*common)
+    if len(found.resources) == 0:  # noqa: SIM108 - one line would hide which engine runs
+        complete = run_dag(*common)
+    else:
+        complete = run_events(*common, *_event_state(bound, found))
     if complete < len(program):
         raise deadlock_error(bound, start_s >= 0, end_s >= 0)
     return start_s, end_s
 
 
-def _reduced(bound: BoundProgram, found: Contention) -> tuple[NDArray, ...]:
-    """Paths over limiting resources only, these numbered anew: start, resource, demand, capacity, room for flows."""
+def _event_state(bound: BoundProgram, found: Contention) -> tuple:
+    """What :func:`run_events` needs beyond the program; paths cross limiting resources only, these numbered anew."""
     paths = bound.paths
+    queues = len(bound.program.queue_start) - 1
     number = np.full(len(bound.capacity), -1, dtype=np.int32)
     number[found.resources] = np.arange(len(found.resources), dtype=np.int32)
     keep = number[paths.resource] >= 0
-    kept_before = np.concatenate([[0], np.cumsum(keep)])
-    room = np.concatenate([[0], np.cumsum(found.queues)])
+    path_start = np.concatenate([[0], np.cumsum(keep)])[paths.start]
+    resource, demand = number[paths.resource[keep]], paths.demand[keep]
+    net = new_sharing(queues, path_start, resource, demand, bound.capacity[found.resources], found.queues)
     return (
-        kept_before[paths.start],
-        number[paths.resource[keep]],
-        paths.demand[keep],
-        bound.capacity[found.resources],
-        room,
+        path_start,
+        net,
+        *new_heap(queues),
+        np.full(len(bound.path), -1, dtype=np.int32),
+        np.full(len(bound.program.collectives), -1, dtype=np.int32),
+        np.zeros(queues, dtype=np.uint8),
+        np.arange(queues, dtype=np.int32)[::-1].copy(),
     )

@@ -1,87 +1,80 @@
-"""A binary heap of at most one event per item, whose time may be changed; for compiled functions."""
+"""A binary heap of at most one event per queue, whose time may be changed; for compiled functions.
 
-from typing import NamedTuple
+``event`` has one record a queue, ``order`` the queues in heap order, and the caller keeps the size. Ties are broken by
+the number of the queue, so that runs repeat exactly.
+"""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from llmsim.engine.jit import jit
 
-
-class Heap(NamedTuple):
-    """Items in heap order of (key, item): ties are broken by number, so that runs repeat exactly."""
-
-    key: NDArray[np.float64]  # by item
-    place: NDArray[np.int32]  # by item; -1 where it is not in the heap
-    order: NDArray[np.int32]  # items in heap order
-    size: NDArray[np.int64]  # one number
+EVENT = np.dtype([("time_s", np.float64), ("place", np.int64)])  # place in `order`, -1 where there is no event
 
 
-@jit
-def new_heap(items):
-    """An empty heap for items below ``items``."""
-    return Heap(
-        np.zeros(items), np.full(items, np.int32(-1)), np.empty(items, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    )
+def new_heap(queues: int):
+    """No events: ``event`` and ``order``."""
+    event = np.zeros(queues, dtype=EVENT)
+    event["place"] = -1
+    return event, np.empty(queues, dtype=np.int32)
 
 
 @jit
-def put(heap, item, key):
-    """Add an item, or change the key of one that is there."""
-    old = heap.key[item]
-    heap.key[item] = key
-    if heap.place[item] < 0:
-        at = heap.size[0]
-        heap.size[0] += 1
-        _rise(heap, item, at)
-    elif key < old:
-        _rise(heap, item, heap.place[item])
+def put(event, order, size, queue, time_s):
+    """Add an event, or change the time of the one that is there; returns the size."""
+    at = event[queue].place
+    rises = True
+    if at < 0:
+        at = size
+        size += 1
     else:
-        _sink(heap, item, heap.place[item])
+        rises = time_s < event[queue].time_s
+    event[queue].time_s = time_s
+    if rises:
+        while at > 0:
+            parent = (at - 1) >> 1
+            above = order[parent]
+            if event[above].time_s < time_s or (event[above].time_s == time_s and above < queue):
+                break
+            order[at] = above
+            event[above].place = at
+            at = parent
+        order[at] = queue
+        event[queue].place = at
+    else:
+        _sink(event, order, size, queue, at)
+    return size
 
 
 @jit
-def pop(heap):
-    """Remove and return the first item."""
-    first = heap.order[0]
-    heap.place[first] = -1
-    heap.size[0] -= 1
-    if heap.size[0] > 0:
-        _sink(heap, heap.order[heap.size[0]], 0)
-    return first
+def pop(event, order, size):
+    """Remove the first event; returns the size."""
+    event[order[0]].place = -1
+    size -= 1
+    if size > 0:
+        _sink(event, order, size, order[size], 0)
+    return size
 
 
 @jit
-def _before(heap, a, b):
-    return heap.key[a] < heap.key[b] or (heap.key[a] == heap.key[b] and a < b)
-
-
-@jit
-def _rise(heap, item, at):
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _before(heap, item, heap.order[parent]):
-            break
-        heap.order[at] = heap.order[parent]
-        heap.place[heap.order[at]] = at
-        at = parent
-    heap.order[at] = item
-    heap.place[item] = at
-
-
-@jit
-def _sink(heap, item, at):
-    size = heap.size[0]
+def _sink(event, order, size, queue, at):
+    """Find the place for a queue at ``at`` or below."""
+    time_s = event[queue].time_s
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and _before(heap, heap.order[child + 1], heap.order[child]):
-            child += 1
-        if not _before(heap, heap.order[child], item):
+        below = order[child]
+        if child + 1 < size:
+            other = order[child + 1]
+            if event[other].time_s < event[below].time_s or (
+                event[other].time_s == event[below].time_s and other < below
+            ):
+                child += 1
+                below = other
+        if time_s < event[below].time_s or (time_s == event[below].time_s and queue < below):
             break
-        heap.order[at] = heap.order[child]
-        heap.place[heap.order[at]] = at
+        order[at] = below
+        event[below].place = at
         at = child
-    heap.order[at] = item
-    heap.place[item] = at
+    order[at] = queue
+    event[queue].place = at

@@ -11,9 +11,9 @@ def jit(function: Callable) -> Callable:
     """Compile at the first call. The cache lies beside the source, or else in the user's cache folder; where neither
     can be written, each process compiles anew."""
     try:
-        return njit(cache=True)(function)
+        return njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # "no locator available": nowhere to write
-        return njit(function)
+        return njit(error_model="numpy")(function)
 
 
 def column(values: NDArray) -> tuple[NDArray, int]:

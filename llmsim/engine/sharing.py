@@ -7,7 +7,7 @@ allows, just fill r. Levels that agree so are the max-min fair allocation, since
 used-up resource of whose flows none is faster (Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2).
 
 So when flows start or end, only levels that no longer agree are recomputed. A change reaches another resource only
-through a flow they share, and only upwards: a level depends on lower ones alone.
+through a flow they share, and only if the flow's rate changes.
 """
 
 from typing import NamedTuple
@@ -15,174 +15,204 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llmsim.engine import heap
+from llmsim.engine.heap import put
 from llmsim.engine.jit import jit
 
 # Levels this close (relative) count as equal; it stops two that depend on each other's rounding from taking turns.
 _SAME = 1e-14
 
+FLOW = np.dtype(  # of the queue with this number
+    [
+        ("rate", np.float64),  # negative where there is no flow
+        ("remaining", np.float64),  # at `since_s`
+        ("since_s", np.float64),
+        ("max_rate", np.float64),
+        ("first", np.int64),  # its crossings are crossing[first:last]
+        ("last", np.int64),
+        ("stale", np.bool_),  # on the list of those whose rate may have to change
+    ]
+)
+RESOURCE = np.dtype(
+    [
+        ("capacity", np.float64),
+        ("level", np.float64),
+        ("room", np.int64),  # it lists its flows from here on
+        ("flows", np.int64),
+        ("wrong", np.bool_),  # on the list of those whose level may have to change
+    ]
+)
+CROSSING = np.dtype([("resource", np.int64), ("demand", np.float64)])
+LISTED = np.dtype([("queue", np.int32), ("hop", np.int32)])  # the flow of a queue, for which this is hop 0, 1, ...
+
 
 class Sharing(NamedTuple):
-    """Resources, and the flow of each queue that has one; queue q's flow crosses its path's k-th resource as entry
-    ``q * longest + k``."""
+    """State of all resources and flows."""
 
-    path_start: NDArray[np.int64]
-    path_resource: NDArray[np.int32]
-    path_demand: NDArray[np.float64]
-    max_rate: NDArray[np.float64]  # by path
-    capacity: NDArray[np.float64]
-    level: NDArray[np.float64]  # by resource
-    room: NDArray[np.int64]  # resource r lists its flows in [room[r], room[r] + flows[r])
-    flows: NDArray[np.int64]
-    listed: NDArray[np.int32]  # entries
-    place: NDArray[np.int64]  # by entry: where it is listed
-    longest: int
-    path: NDArray[np.int32]  # by queue, like all below
-    remaining: NDArray[np.float64]
-    rate: NDArray[np.float64]
-    since_s: NDArray[np.float64]  # when `remaining` was right
-    stale: NDArray[np.bool_]  # its rate may have to change
-    stale_list: NDArray[np.int32]
-    wrong: NDArray[np.bool_]  # by resource: its level may have to change
-    wrong_list: NDArray[np.int32]  # a ring
-    counts: NDArray[np.int64]  # how many are in stale_list, in wrong_list, and where the ring starts
-    limit: NDArray[np.float64]  # scratch for the flows of one resource
+    flow: NDArray  # (queues,) of FLOW
+    resource: NDArray  # (resources,) of RESOURCE
+    crossing: NDArray  # CROSSING, by path
+    listed: NDArray  # LISTED, by resource
+    place: NDArray[np.int64]  # (queues, longest path): where a flow is listed
+    stale: NDArray[np.int32]  # a list of queues
+    wrong: NDArray[np.int32]  # a ring of resources
+    counts: NDArray[np.int64]  # of `stale`, of `wrong`, and where the ring starts
+    limit: NDArray[np.float64]  # scratch: flows of one resource
+    left: NDArray[np.float64]
     amount: NDArray[np.float64]
 
 
-@jit
-def new_sharing(queues, path_start, path_resource, path_demand, max_rate, capacity, room):
-    """No flows yet."""
-    longest = 1
-    for p in range(len(path_start) - 1):
-        longest = max(longest, path_start[p + 1] - path_start[p])
-    resources = len(capacity)
-    most = 1
-    for r in range(resources):
-        most = max(most, room[r + 1] - room[r])
+def new_sharing(
+    queues: int, path_start: NDArray, path_resource: NDArray, path_demand: NDArray, capacity: NDArray, most: NDArray
+) -> Sharing:
+    """No flows yet. Resource r never has more than ``most[r]`` flows."""
+    flow = np.zeros(queues, dtype=FLOW)
+    flow["rate"] = -1.0
+    resource = np.zeros(len(capacity), dtype=RESOURCE)
+    resource["capacity"] = capacity
+    resource["level"] = np.inf
+    resource["room"] = np.cumsum(most) - most
+    crossing = np.empty(len(path_resource), dtype=CROSSING)
+    crossing["resource"] = path_resource
+    crossing["demand"] = path_demand
+    scratch = int(most.max())
     return Sharing(
-        path_start, path_resource, path_demand, max_rate, capacity,
-        np.full(resources, np.inf), room, np.zeros(resources, dtype=np.int64), np.empty(room[-1], dtype=np.int32),
-        np.empty(queues * longest, dtype=np.int64), longest, np.empty(queues, dtype=np.int32), np.empty(queues),
-        np.zeros(queues), np.empty(queues), np.zeros(queues, dtype=np.bool_), np.empty(queues, dtype=np.int32),
-        np.zeros(resources, dtype=np.bool_), np.empty(resources, dtype=np.int32), np.zeros(3, dtype=np.int64),
-        np.empty(most), np.empty(most),
-    )  # fmt: skip
+        flow=flow,
+        resource=resource,
+        crossing=crossing,
+        listed=np.empty(int(most.sum()), dtype=LISTED),
+        place=np.empty((queues, int(np.diff(path_start).max())), dtype=np.int64),
+        stale=np.empty(queues, dtype=np.int32),
+        wrong=np.empty(len(capacity), dtype=np.int32),
+        counts=np.zeros(3, dtype=np.int64),
+        limit=np.empty(scratch),
+        left=np.empty(scratch),
+        amount=np.empty(scratch),
+    )
 
 
 @jit
-def add_flow(net, queue, path, work, now):
-    """A flow starts."""
-    net.path[queue] = path
-    net.remaining[queue] = work
-    net.rate[queue] = 0.0
-    net.since_s[queue] = now
-    _mark_flow(net, queue)
-    for k in range(net.path_start[path + 1] - net.path_start[path]):
-        r = net.path_resource[net.path_start[path] + k]
-        at = net.room[r] + net.flows[r]
-        net.flows[r] += 1
-        net.listed[at] = queue * net.longest + k
-        net.place[queue * net.longest + k] = at
-        _mark_resource(net, r)
+def add_flow(net, queue, first, last, max_rate, work, now):
+    """A flow over ``crossing[first:last]`` starts."""
+    flow = net.flow[queue]
+    flow.rate = 0.0
+    flow.remaining = work
+    flow.since_s = now
+    flow.max_rate = max_rate
+    flow.first = first
+    flow.last = last
+    if not flow.stale:
+        flow.stale = True
+        net.stale[net.counts[0]] = queue
+        net.counts[0] += 1
+    for hop in range(last - first):
+        r = net.crossing[first + hop].resource
+        resource = net.resource[r]
+        at = resource.room + resource.flows
+        resource.flows += 1
+        net.listed[at].queue = queue
+        net.listed[at].hop = hop
+        net.place[queue, hop] = at
+        if not resource.wrong:
+            _mark(net, r)
 
 
 @jit
 def remove_flow(net, queue):
     """A flow has ended."""
-    path = net.path[queue]
-    for k in range(net.path_start[path + 1] - net.path_start[path]):
-        r = net.path_resource[net.path_start[path] + k]
-        net.flows[r] -= 1
-        last = net.listed[net.room[r] + net.flows[r]]
-        at = net.place[queue * net.longest + k]
-        net.listed[at] = last
-        net.place[last] = at
-        _mark_resource(net, r)
-    net.rate[queue] = -1.0  # no flow
+    flow = net.flow[queue]
+    for hop in range(flow.last - flow.first):
+        r = net.crossing[flow.first + hop].resource
+        resource = net.resource[r]
+        resource.flows -= 1
+        at = net.place[queue, hop]
+        moved = net.listed[resource.room + resource.flows]
+        net.listed[at].queue = moved.queue
+        net.listed[at].hop = moved.hop
+        net.place[moved.queue, moved.hop] = at
+        # What is not used up with a flow isn't without it either.
+        if not resource.wrong and resource.level < np.inf:
+            _mark(net, r)
+    flow.rate = -1.0
 
 
 @jit
-def _mark_flow(net, queue):
-    if not net.stale[queue]:
-        net.stale[queue] = True
-        net.stale_list[net.counts[0]] = queue
-        net.counts[0] += 1
+def _mark(net, r):
+    """Put a resource on the ring of those whose level may be wrong."""
+    net.resource[r].wrong = True
+    at = net.counts[2] + net.counts[1]
+    net.wrong[at if at < len(net.wrong) else at - len(net.wrong)] = r
+    net.counts[1] += 1
 
 
 @jit
-def _mark_resource(net, r):
-    if not net.wrong[r]:
-        net.wrong[r] = True
-        at = net.counts[2] + net.counts[1]
-        net.wrong_list[at if at < len(net.wrong_list) else at - len(net.wrong_list)] = r
-        net.counts[1] += 1
-
-
-@jit
-def share(net, events, now):
-    """Bring levels, rates and the forecasts of completions in ``events`` up to date."""
+def share(net, event, order, size, now):
+    """Bring levels, rates and the forecasts of completions up to date; returns the number of events."""
     same = _SAME
     steps = 0
     while net.counts[1] > 0:
-        r = net.wrong_list[net.counts[2]]
+        r = net.wrong[net.counts[2]]
         net.counts[2] += 1
-        if net.counts[2] == len(net.wrong_list):
+        if net.counts[2] == len(net.wrong):
             net.counts[2] = 0
         net.counts[1] -= 1
-        net.wrong[r] = False
+        net.resource[r].wrong = False
         _settle(net, r, same)
         steps += 1
-        if steps % (100 * len(net.wrong_list)) == 0:
+        if steps % (100 * len(net.wrong)) == 0:
             same *= 2.0
     for n in range(net.counts[0]):
-        queue = net.stale_list[n]
-        net.stale[queue] = False
-        if net.rate[queue] < 0.0:
+        queue = net.stale[n]
+        flow = net.flow[queue]
+        flow.stale = False
+        if flow.rate < 0.0:
             continue
-        p = net.path[queue]
-        rate = net.max_rate[p]
-        for k in range(net.path_start[p], net.path_start[p + 1]):
-            rate = min(rate, net.level[net.path_resource[k]])
-        if rate != net.rate[queue]:
-            net.remaining[queue] -= net.rate[queue] * (now - net.since_s[queue])
-            net.rate[queue] = rate
-            net.since_s[queue] = now
-            heap.put(events, queue, now + max(0.0, net.remaining[queue]) / rate)
+        rate = flow.max_rate
+        for k in range(flow.first, flow.last):
+            rate = min(rate, net.resource[net.crossing[k].resource].level)
+        if rate != flow.rate:
+            flow.remaining -= flow.rate * (now - flow.since_s)
+            flow.rate = rate
+            flow.since_s = now
+            size = put(event, order, size, queue, now + max(0.0, flow.remaining) / rate)
     net.counts[0] = 0
+    return size
 
 
 @jit
 def _settle(net, r, same):
     """Recompute the level of a resource; where it changes, mark what depends on it."""
-    first, last = net.room[r], net.room[r] + net.flows[r]
-    n = 0
-    for at in range(first, last):
-        queue = net.listed[at] // net.longest
-        p = net.path[queue]
-        limit = net.max_rate[p]
-        for k in range(net.path_start[p], net.path_start[p + 1]):
-            other = net.path_resource[k]
+    resource = net.resource[r]
+    flows = resource.flows
+    for n in range(flows):
+        listed = net.listed[resource.room + n]
+        flow = net.flow[listed.queue]
+        limit = flow.max_rate
+        for k in range(flow.first, flow.last):
+            other = net.crossing[k].resource
             if other == r:
-                net.amount[n] = net.path_demand[k]
+                net.amount[n] = net.crossing[k].demand
             else:
-                limit = min(limit, net.level[other])
+                limit = min(limit, net.resource[other].level)
         net.limit[n] = limit
-        n += 1
-    level = _fill(net.limit, net.amount, n, net.capacity[r])
-    old = net.level[r]
+        net.left[n] = limit
+    level = _fill(net.left, net.amount, flows, resource.capacity)
+    old = resource.level
     if level == old or abs(level - old) <= same * min(level, old):
         return
-    net.level[r] = level
+    resource.level = level
     lower = min(level, old)
-    for at in range(first, last):
-        queue = net.listed[at] // net.longest
-        _mark_flow(net, queue)
-        p = net.path[queue]
-        for k in range(net.path_start[p], net.path_start[p + 1]):
-            other = net.path_resource[k]
-            if other != r and lower < net.level[other]:
-                _mark_resource(net, other)
+    for n in range(flows):
+        if lower < net.limit[n]:  # it is, or was, held back here
+            queue = net.listed[resource.room + n].queue
+            flow = net.flow[queue]
+            if not flow.stale:
+                flow.stale = True
+                net.stale[net.counts[0]] = queue
+                net.counts[0] += 1
+            for k in range(flow.first, flow.last):
+                other = net.crossing[k].resource
+                if other != r and not net.resource[other].wrong:
+                    _mark(net, other)
 
 
 @jit
