@@ -7,7 +7,7 @@ from llmsim.cost.closed_form import (
     busbw_bytes_per_s,
     busbw_factor,
     closed_form_s,
-    lower_bound_s,
+    parameter_server_s,
 )
 from llmsim.cost.costs import Costs
 
@@ -18,6 +18,6 @@ __all__ = [
     "busbw_bytes_per_s",
     "busbw_factor",
     "closed_form_s",
-    "lower_bound_s",
+    "parameter_server_s",
     "program_lower_bound_s",
 ]

@@ -103,18 +103,16 @@ def doubling_all_gather(n: int, size: float, link: _Link) -> float:
     return _halving(n, size, link, False)
 
 
-def _tree(depth: int, size: float, link: _Link, chunks: int, up: bool) -> float:
+def _tree(depth: int, size: float, link: _Link, chunks: int, *, up: bool = False, down: bool = False) -> float:
     """A pipeline of ``chunks`` through all levels: the sum of its stages, and its slowest once for each further chunk.
 
     On the way up each level adds the chunks of two children, one after the other.
     """
     if depth == 0:
         return 0.0
-    chunk = size / chunks
-    send, add = chunk * link.s_per_byte, 2 * chunk * link.reduce_s_per_byte
-    down = depth * (link.latency_s + send)
-    slowest = max(send, add) if up else send
-    return down + (depth * (link.latency_s + send + add) if up else 0.0) + (chunks - 1) * slowest
+    send, add = size / chunks * link.s_per_byte, 2 * size / chunks * link.reduce_s_per_byte
+    stages = depth * ((link.latency_s + send + add) * up + (link.latency_s + send) * down)
+    return stages + (chunks - 1) * (max(send, add) if up else send)
 
 
 def tree_all_reduce(n: int, size: float, link: _Link, *, chunks: int = 1) -> float:
@@ -122,7 +120,7 @@ def tree_all_reduce(n: int, size: float, link: _Link, *, chunks: int = 1) -> flo
 
     With γ > 0 exact for N = 2^k − 1, where every inner node has two children, and else an upper bound.
     """
-    return _tree(n.bit_length() - 1, size, link, chunks, True)
+    return _tree(n.bit_length() - 1, size, link, chunks, up=True, down=True)
 
 
 def double_tree_all_reduce(n: int, size: float, link: _Link, *, chunks: int = 1) -> float:
@@ -133,7 +131,7 @@ def double_tree_all_reduce(n: int, size: float, link: _Link, *, chunks: int = 1)
     than one chunk a network with one link for each pair of ranks can take longer.
     """
     root = size / 2 / chunks * link.reduce_s_per_byte
-    return _tree((n - 1).bit_length(), size / 2, link, chunks, True) - (root if n > 1 else 0.0)
+    return _tree((n - 1).bit_length(), size / 2, link, chunks, up=True, down=True) - (root if n > 1 else 0.0)
 
 
 def hierarchical_all_reduce(
@@ -187,12 +185,17 @@ def binomial_broadcast(n: int, size: float, link: _Link) -> float:
 
 def tree_broadcast(n: int, size: float, link: _Link, *, chunks: int = 1) -> float:
     """D(α + s/B) + (c−1)s/B with D = ⌊log2 N⌋ levels and c chunks of s = S/c."""
-    return _tree(n.bit_length() - 1, size, link, chunks, False)
+    return _tree(n.bit_length() - 1, size, link, chunks, down=True)
 
 
 def chain_broadcast(n: int, size: float, link: _Link, *, chunks: int = 1) -> float:
     """(N−1)(α + s/B) + (c−1)s/B with c chunks of s = S/c: a pipeline, Patarasuk & Yuan 2009."""
-    return _tree(n - 1, size, link, chunks, False)
+    return _tree(n - 1, size, link, chunks, down=True)
+
+
+def tree_reduce(n: int, size: float, link: _Link, *, chunks: int = 1) -> float:
+    """D(α + s/B + 2γs) + (c−1)·max(s/B, 2γs), with D, c, s and exactness as for :func:`tree_all_reduce`."""
+    return _tree(n.bit_length() - 1, size, link, chunks, up=True)
 
 
 def direct_all_to_all(n: int, size: float, link: _Link) -> float:
@@ -231,6 +234,7 @@ CLOSED_FORMS: dict[str, dict[str, Callable[..., float]]] = {
         "halving-doubling": doubling_all_gather,
     },
     "broadcast": {"binomial": binomial_broadcast, "tree": tree_broadcast, "chain": chain_broadcast},
+    "reduce": {"tree": tree_reduce},
     "all-to-all": {"direct": direct_all_to_all, "pairwise": pairwise_all_to_all},
     "point-to-point": {"direct": point_to_point},
 }
@@ -277,22 +281,26 @@ def closed_form_s(
     )
 
 
-def lower_bound_s(
-    collective: str, world_size: int, size_bytes: float, *, latency_s: float, bandwidth_bytes_per_s: float
+def parameter_server_s(
+    workers: int,
+    servers: int,
+    size_bytes: float,
+    *,
+    latency_s: float,
+    bandwidth_bytes_per_s: float,
+    reduce_s_per_byte: float = 0.0,
 ) -> float:
-    """The least time that any algorithm needs: the bytes that some rank has to send or receive, and one latency.
+    """Communication of one synchronous step: 2(α + max(W/P, 1)·S/B) + (W−1)γS/P.
 
-    All-reduce 2(N−1)/N·S (Patarasuk & Yuan 2009, Theorem 1), reduce-scatter, all-gather and all-to-all (N−1)/N·S,
-    broadcast and point-to-point S.
-
-    Args:
-        bandwidth_bytes_per_s: of all links of a rank together, in one direction.
-        latency_s: of the fastest way between two ranks.
+    W workers push S bytes each to P servers and pull as many, every rank with one link of bandwidth B to a switch. The
+    links of the servers limit as long as W > P; so the time grows with the workers, unlike that of a ring.
     """
-    _check(collective, world_size, size_bytes, latency_s, bandwidth_bytes_per_s)
-    if world_size == 1:
-        return 0.0
-    return latency_s + busbw_factor(collective, world_size) * size_bytes / bandwidth_bytes_per_s
+    for name, value in (("workers", workers), ("servers", servers)):
+        if value < 1:
+            raise InputError(f"{name} is {value}", mend="give at least 1")
+    _check("reduce", workers, size_bytes, latency_s, bandwidth_bytes_per_s)
+    transfer = max(workers / servers, 1.0) * size_bytes / bandwidth_bytes_per_s
+    return 2 * (latency_s + transfer) + (workers - 1) * reduce_s_per_byte * size_bytes / servers
 
 
 def busbw_factor(collective: str, world_size: int) -> float:
@@ -302,7 +310,7 @@ def busbw_factor(collective: str, world_size: int) -> float:
     share = (world_size - 1) / world_size
     if collective == "all-reduce":
         return 2 * share
-    return 1.0 if collective in ("broadcast", "point-to-point") else share
+    return 1.0 if collective in ("broadcast", "reduce", "point-to-point") else share
 
 
 def algbw_bytes_per_s(size_bytes: float, time_s: float) -> float:

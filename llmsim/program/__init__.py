@@ -3,6 +3,9 @@
 from llmsim.program.builder import Builder
 from llmsim.program.checks import check
 from llmsim.program.collectives import ALGORITHMS, collective
+from llmsim.program.data_parallel import Layer, data_parallel_step
+from llmsim.program.lowering import lower
+from llmsim.program.parameter_server import parameter_server, staleness
 from llmsim.program.program import (
     COLLECTIVES,
     Buffer,
@@ -14,7 +17,7 @@ from llmsim.program.program import (
     Region,
     segments,
 )
-from llmsim.program.verify import check_collective, verify
+from llmsim.program.proof import check_collective, verify
 
 __all__ = [
     "ALGORITHMS",
@@ -24,12 +27,17 @@ __all__ = [
     "Contract",
     "Kernel",
     "Kind",
+    "Layer",
     "Op",
     "Program",
     "Region",
     "check",
     "check_collective",
     "collective",
+    "data_parallel_step",
+    "lower",
+    "parameter_server",
     "segments",
+    "staleness",
     "verify",
 ]

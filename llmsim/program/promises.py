@@ -31,6 +31,9 @@ def promises(contract: Contract) -> list[Promise]:
         case "broadcast":
             assert contract.root is not None
             return [Promise(ranks, whole, ((contract.root, whole),))]
+        case "reduce":
+            assert contract.root is not None
+            return [Promise((contract.root,), whole, tuple((r, whole) for r in ranks))]
         case "point-to-point":
             source, destination = ranks
             return [Promise((destination,), whole, ((source, whole),))]

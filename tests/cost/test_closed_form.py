@@ -3,7 +3,7 @@
 import pytest
 
 from llmsim.cluster import fully_connected, ring, torus
-from llmsim.cost import CLOSED_FORMS, Costs, busbw_bytes_per_s, busbw_factor, closed_form_s, lower_bound_s
+from llmsim.cost import CLOSED_FORMS, Costs, busbw_bytes_per_s, busbw_factor, closed_form_s, program_lower_bound_s
 from llmsim.engine import simulate
 from llmsim.errors import InputError
 from llmsim.program import ALGORITHMS, collective
@@ -46,6 +46,7 @@ EXACT = [
     *(("all-reduce", "torus", n, {"dims": d}) for n, d in ((2, (1, 2)), (5, (5, 1)))),
     *(("broadcast", "binomial", n, {}) for n in (1, 2, 4, 16)),
     *(("broadcast", "tree", n, {"chunks": c}) for n in (1, 2, 5, 12) for c in (1, 3)),
+    *(("reduce", "tree", n, {"chunks": c}) for n in (1, 3, 15) for c in (1, 3)),
     *(("broadcast", "chain", n, {"chunks": c}) for n in (1, 2, 5, 12) for c in (1, 4)),
     *(("all-to-all", alg, n, {}) for alg in ("direct", "pairwise") for n in (1, 2, 3, 8)),
     *(("point-to-point", "direct", 2, {"chunks": c}) for c in (1, 4)),
@@ -112,9 +113,11 @@ def test_no_form_is_below_the_lower_bound():
     for name, forms in CLOSED_FORMS.items():
         for algorithm in forms:
             for n in (2, 4, 8):
-                # A rank has N−1 links in a fully connected network.
-                bound = lower_bound_s(name, n, COUNT * 8, latency_s=ALPHA_S, bandwidth_bytes_per_s=(n - 1) * BANDWIDTH)
-                assert form_s(name, algorithm, n) >= bound * (1 - 1e-12)
+                cluster, program = (
+                    fully_connected(n, BANDWIDTH, ALPHA_S),
+                    collective(name, algorithm, n, COUNT, "float64"),
+                )
+                assert form_s(name, algorithm, n) >= program_lower_bound_s(program, cluster) * (1 - 1e-12)
 
 
 def test_every_algorithm_with_a_form_exists():

@@ -26,7 +26,7 @@ def random_options(name, algorithm, n, rng):
         "inter": str(rng.choice(["ring", "bidirectional-ring", "halving-doubling", "tree", "double-tree"])),
     }
     options = {option: choice[option] for option in options_of(name, algorithm)}
-    return options | ({"root": int(rng.integers(n))} if name == "broadcast" else {})
+    return options | ({"root": int(rng.integers(n))} if name in ("broadcast", "reduce") else {})
 
 
 def expect(name, data, result, output, root):
@@ -44,6 +44,8 @@ def expect(name, data, result, output, root):
         np.testing.assert_array_equal(result, np.broadcast_to(whole, data.shape))
     elif name == "broadcast":
         np.testing.assert_array_equal(result, np.broadcast_to(data[root], data.shape))
+    elif name == "reduce":
+        np.testing.assert_array_equal(result[root], data.sum(axis=0, dtype=data.dtype))
     elif name == "point-to-point":
         np.testing.assert_array_equal(result[1], data[0])
     else:

@@ -25,7 +25,7 @@ from llmsim.program.program import Region
 
 TAG_SPAN = 4096
 
-After = Sequence[Ids] | None
+After = Sequence[NDArray] | None
 
 
 def members(ranks: ArrayLike) -> NDArray[np.int64]:

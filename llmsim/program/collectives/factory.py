@@ -42,6 +42,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "tree": tree.tree_broadcast,
         "chain": broadcast.chain_broadcast,
     },
+    "reduce": {
+        "tree": tree.tree_reduce,
+    },
     "all-to-all": {
         "direct": exchange.direct_all_to_all,
         "pairwise": exchange.pairwise_all_to_all,
@@ -95,7 +98,7 @@ def collective(
             ``world_size - 1`` elements more so that slots of the largest segment fit. A point-to-point message goes
             from rank 0 to rank 1.
         dtype: NumPy's name of the element type.
-        root: the rank whose data a broadcast spreads.
+        root: the rank whose data a broadcast spreads, or that holds the result of a reduce.
         options: of the algorithm, e.g. ``chunks=4`` or ``group_size=8``.
 
     Raises:

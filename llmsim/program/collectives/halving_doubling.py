@@ -69,7 +69,8 @@ class _Run:
         self.even, self.odd = np.arange(self.folded) * 2, np.arange(self.folded) * 2 + 1
         self.part = np.append(self.odd, np.arange(2 * self.folded, world))
         self.bound: NDArray[np.int64]
-        self.last_send, self.last_recv = (np.full(self.ranks.shape, -1, dtype=np.int64) for _ in range(2))
+        self.last_send: Ids = np.full(self.ranks.shape, -1, dtype=np.int64)
+        self.last_recv: Ids = self.last_send.copy()
 
     def segments_of(self, member) -> Region:
         """Segments of the members ``member``, shape (..., len(member))."""

@@ -83,6 +83,20 @@ def tree_broadcast(
     return [np.roll(ids, root, axis=-1) for ids in done]
 
 
+def tree_reduce(
+    builder: Builder, ranks, region: Region, *, root: int = 0, after: After = None, tag: int = 0, channel: str = "",
+    chunks: int = 1,
+) -> list[Ids]:  # fmt: skip
+    """Up a binary tree to member ``root``; what the others hold in ``region`` afterwards is partial sums."""
+    ranks = np.roll(members(ranks), -root, axis=-1)
+    if ranks.shape[-1] == 1:
+        return list(after or ())
+    after = [np.roll(ids, -root, axis=-1) for ids in after or ()]
+    pieces = cut(inner(region), positive(chunks, "chunks"), np.arange(chunks))
+    sent, summed = _up(builder, ranks, heap_tree(ranks.shape[-1]), pieces, after, tag, channel)
+    return [np.roll(ids, root, axis=-1) for ids in (sent, summed[..., -1, 0], summed[..., -1, 1])]
+
+
 def _reduce_and_broadcast(
     builder: Builder, ranks, tree: Parents, region: Region, chunks: int, after: After, tag: int, channel: str
 ) -> list[Ids]:

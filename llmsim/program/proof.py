@@ -89,7 +89,7 @@ def check_collective(
         buffer: the buffer it works on, whole.
         output: where an all-to-all leaves its result.
         ranks: its members in order, by default all; source and destination for ``"point-to-point"``.
-        root: the rank whose data a broadcast spreads.
+        root: the rank whose data a broadcast spreads, or that holds the result of a reduce.
 
     Raises:
         ProgramError: unmatched messages, a deadlock, then wrong results (which names the missing or doubled
@@ -110,7 +110,7 @@ def check_collective(
         buffer=index[buffer],
         offset=0,
         count=program.buffers[index[buffer]].count,
-        root=root if name == "broadcast" else None,
+        root=root if name in ("broadcast", "reduce") else None,
         output=index[output] if name == "all-to-all" else None,
     )
     check_messages(program)
