@@ -44,7 +44,7 @@ def cluster_of(
     from llmsim.cluster import TOPOLOGIES, build_topology
     from llmsim.cluster.files import load_cluster
 
-    extra: dict[str, object] = dict(_assignment(text) for text in options or ())
+    extra: dict[str, object] = dict(assignment(text) for text in options or ())
     extra |= {"oversubscription": oversubscription} if oversubscription is not None else {}
     if topology in TOPOLOGIES:
         extra |= {"dims": dims} if dims is not None else {}
@@ -66,7 +66,8 @@ def cluster_of(
     raise InputError(f"there is no topology or cluster {topology!r}", mend=mend)
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def assignment(text: str) -> tuple[str, str]:
+    """``NAME=VALUE`` as a pair; the name may be written with hyphens."""
     name, sign, value = text.partition("=")
     if not (name and sign and value):
         raise InputError(f"{text!r} is not NAME=VALUE", where="--set")

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, cluster_of
+from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, assignment, cluster_of
 from llmsim.cli.output import Json, console, print_json
+from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
 
 
@@ -33,12 +34,10 @@ def topology(
         _list_topologies(as_json)
         return
     if nvidia_smi is not None:
-        from llmsim.cluster.nvidia_smi import load_nvidia_smi
-
-        given = (name, ranks, bandwidth, latency, oversubscription, dims, options)
-        if any(value for value in given):
-            raise InputError("takes no other description of the cluster", where="--nvidia-smi")
-        cluster = load_nvidia_smi(nvidia_smi)
+        if any(value is not None for value in (name, ranks, bandwidth, latency, oversubscription, dims)):
+            mend = "leave the others out; --set takes nvlink, pcie and device"
+            raise InputError("is a description of the cluster already", where="--nvidia-smi", mend=mend)
+        cluster = _imported(nvidia_smi, options)
     else:
         assert name is not None
         cluster = cluster_of(name, ranks, bandwidth, latency, oversubscription, dims, options)
@@ -61,6 +60,20 @@ def topology(
         print_json({"name": cluster.name, **summary, "cluster": to_dict(cluster)})
     else:
         console().print(describe(cluster), soft_wrap=True)
+
+
+def _imported(file: Path, options: list[str] | None) -> Cluster:
+    from llmsim.cluster import import_topo
+
+    known = dict(assignment(text) for text in options or ())
+    if unknown := set(known) - {"nvlink", "pcie", "device"}:
+        mend = "it takes nvlink, pcie and device, names of the catalog"
+        raise InputError(f"unknown option {sorted(unknown)[0]!r}", where="--set", mend=mend)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(file)) from None
+    return import_topo(text, name=file.stem, where=file.name, **known)
 
 
 def _list_topologies(as_json: bool) -> None:

@@ -227,7 +227,7 @@ def save_cluster(cluster: Cluster, path: "str | Path") -> None:
     """Write a cluster to a YAML or JSON file.
 
     Raises:
-        InputError: another kind of file.
+        InputError: another kind of file, or one that cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() in (".yaml", ".yml"):
@@ -236,7 +236,10 @@ def save_cluster(cluster: Cluster, path: "str | Path") -> None:
         text = json.dumps(to_dict(cluster), indent=1, ensure_ascii=False) + "\n"
     else:
         raise InputError(f"cannot write a {path.suffix or 'nameless'} file", where=str(path), mend="use .yaml or .json")
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
 # reading ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""``llmsim topology``: describe, draw, save, import."""
+
+import pytest
+
+from llmsim.cluster import TOPOLOGIES, load_cluster
+
+TOPO = """\
+\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV4\t0-15\t0
+GPU1\tNV4\t X \t0-15\t0
+"""
+
+
+def test_it_describes_and_draws(llmsim, tmp_path):
+    ran = llmsim(f"topology leaf-spine --ranks 16 --oversubscription 4:1 --plot {tmp_path / 'net.png'}")
+    assert ran.code == 0
+    assert "bisection" in ran.out
+    assert (tmp_path / "net.png").stat().st_size > 1000
+
+
+def test_figures_of_a_ring(llmsim):
+    found = llmsim("topology ring --ranks 8 --bandwidth 10GB/s --latency 1us --json").json
+    assert (found["devices"], found["links"], found["diameter_links"]) == (8, 16, 4)
+    assert found["diameter_latency_s"] == pytest.approx(4e-6)
+    assert found["bisection_bandwidth_bytes_per_s"] == pytest.approx(20e9)
+    assert len(found["cluster"]["devices"]) == 8
+
+
+def test_saved_and_read_back_it_is_the_same(llmsim, tmp_path):
+    path = tmp_path / "saved.yaml"
+    first = llmsim(f"topology torus --ranks 12 --dims 3x4 --save {path} --json").json
+    again = llmsim(["topology", str(path), "--json"]).json
+    assert first == again
+    assert len(load_cluster(path).devices) == 12
+
+
+def test_a_catalog_cluster_and_its_options(llmsim):
+    assert llmsim("topology dgx-h100 --ranks 20 --json").json["devices"] == 24
+    assert llmsim("topology dgx-h100 --set nodes=2 --json").json["devices"] == 16
+
+
+def test_nvidia_smi(llmsim, tmp_path):
+    file = tmp_path / "topo.txt"
+    file.write_text(TOPO, encoding="utf-8")
+    found = llmsim(["topology", "--nvidia-smi", str(file), "--json"]).json
+    assert found["devices"] == 2
+
+
+def test_alone_it_lists_all(llmsim):
+    assert set(llmsim("topology --json").json["topologies"]) == set(TOPOLOGIES)
+    out = llmsim("topology").out
+    assert all(name in out for name in [*TOPOLOGIES, "dgx-h100"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ("torrus", "did you mean torus"),
+        ("torus --ranks 7", "7"),
+        ("torus --ranks 6 --dims 2x2", "--"),
+        ("none.toml", "none.toml"),
+        ("dgx-h100 --latency 1us", "--latency"),
+        ("ring --nvidia-smi topo.txt", "--nvidia-smi"),
+        ("--nvidia-smi missing.txt", "missing.txt"),
+        ("ring --save ring.doc", "ring.doc"),
+        ("ring --save /no/such/folder/ring.yaml", "/no/such/folder"),
+        ("ring --plot ring.doc", "ring.doc"),
+    ],
+)
+def test_mistakes_are_one_line(refused, arguments, finding, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(f"topology {arguments}")
+    assert finding.strip("-") in line
