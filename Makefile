@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types format bench figures lock clean
+.PHONY: help demo test lint types format bench figures lessons lock clean
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 10
 
@@ -30,6 +30,9 @@ bench: $(STAMP)  ## the speed figures; never part of the tests
 
 figures: $(STAMP)  ## rebuild all figures
 	$(BIN)/llmsim figures
+
+lessons: $(STAMP)  ## execute all lessons into their notebooks
+	$(BIN)/python lessons/build.py
 
 lock: $(STAMP)  ## write constraints.txt anew from what .venv holds
 	@grep '^#' constraints.txt > $(VENV)/lock
