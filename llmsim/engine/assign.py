@@ -4,25 +4,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmsim.engine.jit import column, jit
+from llmsim.engine.paths import LocalPaths
 from llmsim.program.program import Kind, Program
 
 _COMPUTE, _SEND, _COLLECTIVE = int(Kind.COMPUTE), int(Kind.SEND), int(Kind.COLLECTIVE)
 
 
 def assign_paths(
-    program: Program,
-    first_pair: int,
-    machine: NDArray[np.int32],
-    kind_path: NDArray[np.int32],
-    kind_work: NDArray[np.float64],
-    kernel_path: NDArray[np.int32],
-    kernel_work: NDArray[np.float64],
-    collective_path: NDArray[np.int32],
+    program: Program, machine: NDArray[np.int32], local: LocalPaths
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
     """Path and work of each operation, and the distinct (source, destination) of messages, shape (pairs, 2).
 
-    Pair number i of the result has path ``first_pair + i``. The tables are indexed by (kind or kernel, machine of the
-    rank); ``kind_work`` is work per byte.
+    ``machine`` is that of each rank. Pair i of the result has path ``len(local.paths) + i``.
     """
     itemsize = np.array([b.itemsize for b in program.buffers] + [0], dtype=np.int64)  # [-1]: no region
     path = np.empty(len(program), dtype=np.int32)
@@ -37,13 +30,13 @@ def assign_paths(
         *column(program.buffer),
         *column(program.count),
         itemsize,
-        first_pair,
+        len(local.paths),
         machine,
-        kind_path,
-        kind_work,
-        kernel_path,
-        kernel_work,
-        collective_path,
+        local.by_kind,
+        local.work_per_byte,
+        local.by_kernel,
+        local.kernel_work,
+        local.by_collective,
         path,
         work,
     )
