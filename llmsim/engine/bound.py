@@ -51,7 +51,7 @@ def bind(
 
     Raises:
         InputError: the cluster has too few devices, the placement names one that does not exist or has not one entry
-            a rank, a link has no bandwidth, two devices are not connected, or a COLLECTIVE has no price.
+            a rank, a host has no cores, or a COLLECTIVE has no price.
     """
     from llmsim.engine.assign import assign_paths  # Numba takes a moment to import
 
@@ -61,15 +61,14 @@ def bind(
     devices = _devices(program, cluster, placement)
     hosts = [cluster.host_of(device) for device in devices]
     cores = {host.name: host.cores for host in hosts if host.cores is not None and isfinite(host.cores)}
+    for name, count in cores.items():
+        if not count > 0:
+            raise InputError(f"host {name!r} has {count:g} cores", where=cluster.name, mend="give it more than 0")
     machine_of = {name: 1 + i for i, name in enumerate(cores)}
     machine = np.array([machine_of.get(host.name, 0) for host in hosts], dtype=np.int32)
     links = cluster.links
     capacity = np.array([link.bandwidth_bytes_per_s for link in links] + list(cores.values()), dtype=np.float64)
     names = [f"{link.source} → {link.destination}" for link in links] + [f"cores of {name}" for name in cores]
-    for i in np.flatnonzero(~(capacity > 0)):
-        raise InputError(
-            f"{names[i]!r} has a capacity of {capacity[i]:g}", where=cluster.name, mend="give it more than 0"
-        )
 
     local = local_paths(program, costs, range(len(links), len(capacity)))
     path, work, pairs = assign_paths(program, machine, local)

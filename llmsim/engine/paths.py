@@ -157,12 +157,10 @@ def message_paths(
     """The path of messages of each (source, destination) in ``pairs``: the links of its route, and the cores at its
     ends, where ``core`` (by rank) is the resource of a rank's host or -1."""
     link_latency_s = np.array([link.latency_s for link in links], dtype=np.float64)
-    # A link of unlimited bandwidth is not asked for any: it can't be a bottleneck.
-    link_demand = np.array([isfinite(link.bandwidth_bytes_per_s) for link in links]) / costs.protocol_efficiency
     count = len(pairs)
     owner = np.repeat(np.arange(count), [len(route) for route in routes])
     link = np.fromiter((index for route in routes for index in route), dtype=np.int32, count=len(owner))
-    uses = [(owner, link, link_demand[link])]
+    uses = [(owner, link, np.full(len(link), 1.0 / costs.protocol_efficiency))]
     sends, receives = core[pairs[:, 0]], core[pairs[:, 1]]
     shared = (sends == receives) & (sends >= 0)  # one host, which works at both ends
     at_source = np.where(sends >= 0, costs.cpu_send_s_per_byte, 0.0)
