@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from math import isfinite
+from numbers import Integral
 
 from llmsim.errors import InputError
 from llmsim.program.collectives.grid import default_dims, default_group_size
@@ -336,7 +337,7 @@ def _check(collective: str, world_size: int, size_bytes: float, latency_s: float
     if collective not in COLLECTIVES:
         raise InputError(f"there is no collective {collective!r}", mend=f"choose one of {', '.join(COLLECTIVES)}")
     least = 2 if collective == "point-to-point" else 1
-    if not (isinstance(world_size, int) and world_size >= least):
+    if not (isinstance(world_size, Integral) and world_size >= least):
         raise InputError(f"world_size is {world_size!r}", mend=f"give a whole number of {least} or more")
     for name, value in (("size_bytes", size_bytes), ("latency_s", latency_s)):
         if not (value >= 0 and isfinite(value)):
