@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from llmsim.cli import collective, hardware, networks, reference
+from llmsim.cli import collective, figures, hardware, networks, reference
 
 app = typer.Typer(
     name="llmsim",
@@ -23,6 +23,7 @@ app.command("netlab", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.netlab)
 app.command("demo", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.demo)
 app.command("explain", rich_help_panel=LOOK)(reference.explain)
 app.command("devices", rich_help_panel=LOOK)(reference.devices)
+app.command("figures", rich_help_panel=LOOK)(figures.figures)
 
 
 @app.callback()

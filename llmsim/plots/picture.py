@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from llmsim.errors import InputError
 from llmsim.units import format_bandwidth, format_duration, format_size
@@ -120,4 +120,8 @@ def label_axis(axes: Axes, which: str, text: str, unit: str = "", *, log: bool =
         scale("log", base=base)
     (axes.set_xlabel if which == "x" else axes.set_ylabel)(text)
     write = _FORMATS.get(unit, lambda value: f"{value:g}")
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    printed = FuncFormatter(lambda value, _: write(value))
+    axis.set_major_formatter(printed)
+    if log:
+        low, high = axis.get_data_interval()
+        axis.set_minor_formatter(printed if 0 < high < 12 * low else NullFormatter())
