@@ -1,6 +1,6 @@
 """What operations cost: overheads and rates of a machine, and closed forms for whole collectives."""
 
-from llmsim.cost.bounds import program_lower_bound_s
+from llmsim.cost.bounds import cluster_lower_bound_s, program_lower_bound_s
 from llmsim.cost.closed_form import (
     CLOSED_FORMS,
     algbw_bytes_per_s,
@@ -18,6 +18,7 @@ __all__ = [
     "busbw_bytes_per_s",
     "busbw_factor",
     "closed_form_s",
+    "cluster_lower_bound_s",
     "parameter_server_s",
     "program_lower_bound_s",
 ]
