@@ -2,7 +2,8 @@
 
 Every ``rank``, ``peer``, ``tag``, ``offset`` and ``count`` may be a scalar or an array; they are broadcast together and
 the call returns the ids of the new operations in that shape. Operations of one queue run in the order in which they
-were added (row-major within one call).
+were added (row-major within one call). Arrays of ranks and regions are not copied: leave them as they are until the
+program is built.
 """
 
 from collections.abc import Iterator, Sequence
@@ -199,11 +200,11 @@ class Builder:
 
     def match(self, send: ArrayLike, recv: ArrayLike) -> None:
         """State which RECV meets which SEND. Optional: what is not stated is found by channel and order."""
-        self._matches.append((np.asarray(send), np.asarray(recv)))
+        self._matches.append((_kept(send), _kept(recv)))
 
     def after(self, later: ArrayLike, earlier: ArrayLike) -> None:
         """Operations ``later`` wait for ``earlier`` (broadcast together; -1 in either adds nothing)."""
-        later, earlier = np.broadcast_arrays(later, earlier)
+        later, earlier = np.broadcast_arrays(_kept(later), _kept(earlier))
         if later.size == 0:
             return
         if later.min() < 0 or earlier.min() < 0:
@@ -232,6 +233,7 @@ class Builder:
         if self._size + prod(shape) > np.iinfo(np.int32).max:
             raise ProgramError("the program is too large for ids of 32 bits", where=self.name)
         ids = np.arange(self._size, self._size + prod(shape), dtype=np.int32).reshape(shape)
+        ids.flags.writeable = False  # so that edges can refer to them without copies
         self._size += ids.size
         self._queues.append(_runs(rank + self.stream(stream) * self.world_size, shape))
         for earlier in after if isinstance(after, (list, tuple)) else [after]:
@@ -370,6 +372,12 @@ def _fill(flat: NDArray, blocks: list[NDArray], position: NDArray[np.int32] | No
         else:
             flat[position[part].reshape(block.shape)] = block
         at += block.size
+
+
+def _kept(array: ArrayLike) -> NDArray:
+    """Ids that stay as they are, whatever the caller does with the array later."""
+    array = np.asarray(array)
+    return array.copy() if array.flags.writeable else array
 
 
 def stable_order(key: NDArray, bound: int) -> NDArray:
