@@ -8,6 +8,7 @@ have little in common.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import inf, isfinite, log
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,9 @@ class Profile:
         if self.format != FORMAT:
             raise InputError(f"format {self.format} is not {FORMAT}", mend="calibrate again with this version")
         for name in ("reduce", "copy", "matmul"):
-            if not getattr(self, name):
-                raise InputError(f"{name} has no entries", mend="calibrate again")
+            keys = [(rate.size, rate.dtype) for rate in getattr(self, name)]
+            if not keys or len(set(keys)) < len(keys):
+                raise InputError(f"{name} needs one entry for each size, and at least one", mend="calibrate again")
         _positive(self, "memory_bandwidth_bytes_per_s")
         _positive(self, "local_overhead_s", or_zero=True)
 
@@ -127,8 +129,8 @@ class Profile:
         Raises:
             InputError: it was not calibrated.
         """
-        if name is None and self.transports:
-            return next(iter(self.transports.values()))
+        if name is None:
+            name = next(iter(self.transports), "loopback")
         if name not in self.transports:
             known = ", ".join(self.transports) or "none"
             raise InputError(f"transport {name!r} was not calibrated", mend=f"the profile has {known}")
@@ -214,7 +216,7 @@ def rate_at(rates: "tuple[Rate, ...]", size: float) -> float:
     points = sorted((rate.size, rate.rate_per_s) for rate in rates)
     if size <= points[0][0]:
         return points[0][1]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         if size <= x1:
             share = (log(size) - log(x0)) / (log(x1) - log(x0))
             return y0 + share * (y1 - y0)
