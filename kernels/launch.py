@@ -83,13 +83,8 @@ class WorkerPool:
     # life --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        interface = [host.interface for host in self._hosts] if self._hosts else []
-        if len(set(interface)) > 1:
-            raise InputError("the hosts name their interfaces differently", mend="use the hosts of one netlab")
         environment = {}
-        if interface:
-            environment["GLOO_SOCKET_IFNAME"] = interface[0]
-        elif "GLOO_SOCKET_IFNAME" not in os.environ:
+        if self._hosts is None and "GLOO_SOCKET_IFNAME" not in os.environ:
             environment["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks are on this machine
         config = {
             "world_size": self.world_size,

@@ -21,6 +21,7 @@ def work(rank: int, channel: Channel, store: int, config: dict[str, Any], parent
     try:
         if hosts:
             enter_host(hosts[rank])
+            config["env"]["GLOO_SOCKET_IFNAME"] = hosts[rank].interface
         # Only now: a change of user namespace would take it back.
         system.die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
