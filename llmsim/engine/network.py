@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class FlowPath:
     """What limits a flow: the resources it crosses with its demand of each per unit of rate, and a rate of its own."""
 

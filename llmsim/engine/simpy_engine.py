@@ -12,25 +12,33 @@ from typing import Any, cast
 import numpy as np
 import simpy
 from numpy.typing import NDArray
-from simpy.events import Event, EventPriority
+from simpy.events import NORMAL, Event, EventPriority
 
 from llmsim.engine.bound import BoundProgram
 from llmsim.engine.deadlock import deadlock_error
 from llmsim.engine.network import FlowPath, max_min_rates
-from llmsim.program.program import RECEIVES, Kind
+from llmsim.program.program import Kind
 
+_SEND, _RECV, _RECV_REDUCE, _COLLECTIVE = int(Kind.SEND), int(Kind.RECV), int(Kind.RECV_REDUCE), int(Kind.COLLECTIVE)
 _AFTER_ALL_ELSE = EventPriority(2)  # SimPy's own priorities are 0 and 1
+
+
+class Occurrence(Event):
+    """An event that can be made to happen after a delay; SimPy's own happen at once."""
+
+    def happen(self, delay_s: float = 0.0, value: object = None, priority: EventPriority = NORMAL) -> None:
+        self._ok, self._value = True, value
+        self.env.schedule(self, priority, delay_s)
 
 
 class Flow:
     """Work under way on a path."""
 
-    __slots__ = ("done", "path", "rate", "remaining", "since_s", "timer")
+    __slots__ = ("done", "path", "rate", "remaining", "since_s")
 
-    def __init__(self, path: FlowPath, work: float, done: Event):
+    def __init__(self, path: FlowPath, work: float, done: Occurrence):
         self.path, self.remaining, self.done = path, work, done
         self.rate, self.since_s = 0.0, 0.0
-        self.timer: Event | None = None  # the latest forecast of its completion; earlier ones are void
 
 
 class Network:
@@ -44,165 +52,158 @@ class Network:
         self.env, self.capacity = env, capacity
         self._flows: list[dict[Flow, None]] = [{} for _ in capacity]  # by resource; dicts, as they keep their order
         self._changed: dict[int, None] = {}  # resources that gained or lost a flow at this moment
+        self._rate_alone: dict[FlowPath, float] = {}
 
     def transfer(self, path: FlowPath, work: float) -> Event:
         """An event that happens when ``work`` has been done on ``path``."""
         if not path.demand:
             return self.env.timeout(work / path.max_rate)
-        flow = Flow(path, work, Event(self.env))
+        flow = Flow(path, work, Occurrence(self.env))
+        flow.done.callbacks = [self._end]
         for resource in path.demand:
             self._flows[resource][flow] = None
         self._change(path)
         return flow.done
 
+    def _end(self, done: Event) -> None:
+        flow = cast(Flow, done.value)
+        for resource in flow.path.demand:
+            del self._flows[resource][flow]
+        self._change(flow.path)
+
     def _change(self, path: FlowPath) -> None:
         if not self._changed:
-            end_of_moment = Event(self.env)
-            end_of_moment._ok, end_of_moment._value = True, None
+            end_of_moment = Occurrence(self.env)
             end_of_moment.callbacks = [self._share]
-            self.env.schedule(end_of_moment, _AFTER_ALL_ELSE)
+            end_of_moment.happen(priority=_AFTER_ALL_ELSE)
         for resource in path.demand:
             self._changed[resource] = None
 
     def _share(self, _: Event) -> None:
-        """Give new rates to all flows that the changes of this moment can touch."""
-        env, now = self.env, self.env.now
+        """Give new rates to all flows that the changes of this moment can touch, and forecast when they end."""
+        now = self.env.now
         for flows in self._components():
             for flow, rate in zip(flows, self._rates(flows), strict=True):
-                if rate != flow.rate:
+                if rate == flow.rate:
+                    continue
+                if flow.rate > 0:
+                    # SimPy has no way to withdraw a forecast; so whoever waits for it is moved to a new one.
+                    outdated = flow.done
+                    flow.done = Occurrence(self.env)
+                    flow.done.callbacks, outdated.callbacks = outdated.callbacks, []
                     flow.remaining -= flow.rate * (now - flow.since_s)
-                    flow.rate, flow.since_s = rate, now
-                    flow.timer = env.timeout(max(0.0, flow.remaining / rate), flow)
-                    flow.timer.callbacks.append(self._finish)
+                flow.rate, flow.since_s = rate, now
+                flow.done.happen(max(0.0, flow.remaining / rate), flow)
         self._changed.clear()
 
     def _components(self) -> Iterator[list[Flow]]:
         """The flows connected to a changed resource, by connected component."""
-        seen: set[Flow] = set()
         visited: set[int] = set()
         for changed in self._changed:
-            component: list[Flow] = []
+            if changed in visited or not self._flows[changed]:
+                continue
+            component: dict[Flow, None] = {}
             stack = [changed]
             while stack:
                 resource = stack.pop()
-                if resource in visited:
-                    continue
-                visited.add(resource)
-                for flow in self._flows[resource]:
-                    if flow not in seen:
-                        seen.add(flow)
-                        component.append(flow)
-                        stack.extend(flow.path.demand)
-            if component:
-                yield component
+                if resource not in visited:
+                    visited.add(resource)
+                    for flow in self._flows[resource]:
+                        if flow not in component:
+                            component[flow] = None
+                            stack.extend(flow.path.demand)
+            yield list(component)
 
     def _rates(self, flows: list[Flow]) -> list[float]:
-        if len(flows) == 1:  # the common case, worth a short cut
-            path = flows[0].path
-            return [min(path.max_rate, *[self.capacity[r] / demand for r, demand in path.demand.items()])]
-        return max_min_rates([flow.path for flow in flows], self.capacity)
-
-    def _finish(self, timer: Event) -> None:
-        flow = cast(Flow, timer.value)
-        if flow.timer is timer:
-            for resource in flow.path.demand:
-                del self._flows[resource][flow]
-            self._change(flow.path)
-            flow.done.succeed()
+        if len(flows) > 1:
+            return max_min_rates([flow.path for flow in flows], self.capacity)
+        path = flows[0].path  # the common case, worth a short cut
+        if path not in self._rate_alone:
+            self._rate_alone[path] = max_min_rates([path], self.capacity)[0]
+        return [self._rate_alone[path]]
 
 
 class _Run:
     """One run of a bound program: a process for each queue, and events for what they wait for in each other."""
 
     def __init__(self, bound: BoundProgram):
-        self.bound, self.program = bound, bound.program
+        program, paths = bound.program, bound.paths
         self.env = simpy.Environment()
         self.network = Network(self.env, bound.capacity.tolist())
-        size = len(self.program)
-        self.start_s, self.end_s = [-1.0] * size, [-1.0] * size  # -1: not yet
-        self._completion: dict[int, Event] = {}  # of operations that someone waits for
-        self._arrival_at_receive: dict[int, Event] = {}  # RECVs that a rendezvous SEND waits for
-        self._members_missing = [len(contract.ranks) for contract in self.program.collectives]
-        self._all_there = [Event(self.env) for _ in self.program.collectives]
-        paths = bound.paths
-        ends = paths.start.tolist()
-        resource, demand = paths.resource.tolist(), paths.demand.tolist()
-        self.paths = [
-            FlowPath(dict(zip(resource[a:b], demand[a:b], strict=True)), max_rate)
-            for (a, b), max_rate in zip(pairwise(ends), paths.max_rate.tolist(), strict=True)
-        ]
-        self.delay_s, self.latency_s = paths.delay_s.tolist(), paths.latency_s.tolist()
+        self.rendezvous = bound.send_mode == "rendezvous"
+        self.queue_start = program.queue_start.tolist()
+        self.start_s, self.end_s = [-1.0] * len(program), [-1.0] * len(program)  # -1: not yet
+        self.first_before, self.before = (column.tolist() for column in program._dependency_by_op)
+        # Lists, as Python reads single elements of arrays slowly.
+        self.kind, self.match, self.call = program.kind.tolist(), program.match.tolist(), program.call.tolist()
         self.path, self.work = bound.path.tolist(), bound.work.tolist()
-        self.kind, self.match = self.program.kind.tolist(), self.program.match.tolist()
-        self.call = self.program.call.tolist()
-        self.before = _predecessors(bound)
+        self.delay_s, self.latency_s = paths.delay_s.tolist(), paths.latency_s.tolist()
+        crossed = list(zip(paths.resource.tolist(), paths.demand.tolist(), strict=True))
+        self.flow_path = [
+            FlowPath(dict(crossed[first:last]), max_rate)
+            for (first, last), max_rate in zip(pairwise(paths.start.tolist()), paths.max_rate.tolist(), strict=True)
+        ]
+        self.takes_time = [bool(path.demand) or path.max_rate < inf for path in self.flow_path]
+        # Events for which a process waits, by operation.
+        self.completed: dict[int, Occurrence] = {}
+        self.arrived: dict[int, Occurrence] = {}  # the message of a SEND
+        self.reached: dict[int, Occurrence] = {}  # a RECV, under rendezvous
+        self.members_missing = [len(contract.ranks) for contract in program.collectives]
+        self.all_there = [Occurrence(self.env) for _ in program.collectives]
 
     def run(self) -> None:
-        ends = self.program.queue_start.tolist()
-        for first, last in pairwise(ends):
+        for first, last in pairwise(self.queue_start):
             if first < last:
                 self.env.process(self.queue(range(first, last)))
         self.env.run()
 
     def queue(self, ops: range) -> Generator[Event, Any, None]:
         """Run the operations of one queue in order."""
-        env = self.env
+        env, start_s, end_s = self.env, self.start_s, self.end_s  # local names are looked up faster
+        completed, arrived = self.completed, self.arrived
+        paths, delay_s, work, takes_time = self.path, self.delay_s, self.work, self.takes_time
+        before, first_before = self.before, self.first_before
         for op in ops:
-            for earlier in self.before.get(op, ()):
-                if self.end_s[earlier] < 0:
-                    yield self.completion(earlier)
-            self.start_s[op] = env.now
-            begin_s = yield from self.preconditions(op)
-            path = self.path[op]
-            delay_s = begin_s + self.delay_s[path] - env.now
-            if delay_s > 0:
-                yield env.timeout(delay_s)
-            work, flow_path = self.work[op], self.paths[path]
-            if work > 0 and (flow_path.demand or flow_path.max_rate < inf):
-                yield self.network.transfer(flow_path, work)
-            self.end_s[op] = env.now
-            waited_for = self._completion.pop(op, None)
-            if waited_for is not None:
-                waited_for.succeed()
+            for earlier in before[first_before[op] : first_before[op + 1]]:
+                if end_s[earlier] < 0:
+                    yield completed.get(earlier) or completed.setdefault(earlier, Occurrence(env))
+            start_s[op] = env.now
+            precondition = self.precondition(op)
+            if precondition is not None:
+                yield precondition
+            path = paths[op]
+            if delay_s[path] > 0:
+                yield env.timeout(delay_s[path])
+            if work[op] > 0 and takes_time[path]:
+                yield self.network.transfer(self.flow_path[path], work[op])
+            end_s[op] = env.now
+            if op in completed:
+                completed.pop(op).happen()
+            if op in arrived:
+                arrived.pop(op).happen(self.latency_s[path])
 
-    def preconditions(self, op: int) -> Generator[Event, Any, float]:
-        """Wait for what an operation needs besides its dependencies; returns when its activity begins, now or later."""
+    def precondition(self, op: int) -> Event | None:
+        """What must happen, besides the dependencies of an operation, before its activity begins."""
         kind, env = self.kind[op], self.env
-        if kind in RECEIVES:
+        if kind in (_RECV, _RECV_REDUCE):
+            if op in self.reached:
+                self.reached.pop(op).happen()
             send = self.match[op]
-            if self.bound.send_mode == "rendezvous" and op in self._arrival_at_receive:
-                self._arrival_at_receive.pop(op).succeed()
             if self.end_s[send] < 0:
-                yield self.completion(send)
-            return max(env.now, self.end_s[send] + self.latency_s[self.path[send]])
-        if kind == Kind.SEND and self.bound.send_mode == "rendezvous":
+                return self.arrived.setdefault(send, Occurrence(env))
+            arrival_s = self.end_s[send] + self.latency_s[self.path[send]]
+            return env.timeout(arrival_s - env.now) if arrival_s > env.now else None
+        if kind == _SEND:
             recv = self.match[op]
-            if self.start_s[recv] < 0:
-                self._arrival_at_receive[recv] = Event(env)
-                yield self._arrival_at_receive[recv]
-        elif kind == Kind.COLLECTIVE:
+            if self.rendezvous and self.start_s[recv] < 0:
+                return self.reached.setdefault(recv, Occurrence(env))
+        elif kind == _COLLECTIVE:
             call = self.call[op]
-            self._members_missing[call] -= 1
-            if self._members_missing[call] == 0:
-                self._all_there[call].succeed()
-            else:
-                yield self._all_there[call]
-        return env.now
-
-    def completion(self, op: int) -> Event:
-        """The event of an operation's completion."""
-        event = self._completion.get(op)
-        if event is None:
-            event = self._completion[op] = Event(self.env)
-        return event
-
-
-def _predecessors(bound: BoundProgram) -> dict[int, list[int]]:
-    """Operation → the operations it waits for, where there are any."""
-    before: dict[int, list[int]] = {}
-    for earlier, later in bound.program.dependency.tolist():
-        before.setdefault(later, []).append(earlier)
-    return before
+            self.members_missing[call] -= 1
+            if self.members_missing[call] > 0:
+                return self.all_there[call]
+            self.all_there[call].happen()
+        return None
 
 
 def run_simpy(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
