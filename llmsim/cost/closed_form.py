@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from inspect import signature
 from math import isfinite
 from numbers import Integral
-from numbers import Integral
 
 from llmsim.errors import InputError
 from llmsim.program.collectives.grid import default_dims, default_group_size
