@@ -78,6 +78,18 @@ class Topology:
         """Names of the options it takes beyond size, bandwidth and latency."""
         return tuple(inspect.signature(self.build).parameters)[3:]
 
+    def option(self, name: str) -> str:
+        """The option that ``name`` means, which may leave out the unit: ``uplink_bandwidth``.
+
+        Raises:
+            InputError: there is no such option.
+        """
+        names = {option.removesuffix("_bytes_per_s").removesuffix("_s"): option for option in self.options}
+        if name in self.options or name in names:
+            return names.get(name, name)
+        takes = f"it takes {', '.join(names)}" if names else "it takes no options"
+        raise InputError(f"unknown option {name!r}", where=self.name, mend=takes)
+
 
 def _torus(
     ranks: int, bandwidth_bytes_per_s: float, latency_s: float, *, dims: tuple[int, ...] | None = None
@@ -248,7 +260,8 @@ TOPOLOGIES: Mapping[str, Topology] = {
 
 def build_topology(name: str, ranks: int, bandwidth_bytes_per_s: float, latency_s: float, **options: object) -> Cluster:
     """A cluster of ``ranks`` devices in the topology ``name``; every link has the given bandwidth and latency unless
-    an option says otherwise. Options may be strings as people write them (``oversubscription="4:1"``, ``dims="4x4"``).
+    an option says otherwise. Options may be strings as people write them (``oversubscription="4:1"``, ``dims="4x4"``),
+    and their names without the unit (``uplink_bandwidth="10GB/s"``).
 
     Raises:
         InputError: an unknown name or option, or a size for which the topology is not defined.
@@ -258,13 +271,13 @@ def build_topology(name: str, ranks: int, bandwidth_bytes_per_s: float, latency_
         close = difflib.get_close_matches(name, TOPOLOGIES, n=1)
         mend = f"did you mean {close[0]}?" if close else f"choose among {', '.join(TOPOLOGIES)}"
         raise InputError(f"there is no topology {name!r}", mend=mend)
-    values = {}
+    values: dict[str, object] = {}
     for option, value in options.items():
-        if option not in topology.options:
-            takes = f"it takes {', '.join(topology.options)}" if topology.options else "it takes no options"
-            raise InputError(f"unknown option {option!r}", where=name, mend=takes)
+        full = topology.option(option)
+        if full in values:
+            raise InputError(f"option {option!r} is given twice", where=name)
         try:
-            values[option] = parse_option(option, value)
+            values[full] = parse_option(full, value)
         except InputError as error:
             raise error.at(f"{name}: {option}") from None
     return topology.build(ranks, bandwidth_bytes_per_s, latency_s, **values)

@@ -30,12 +30,10 @@ from typing import Any
 
 import yaml
 
-from llmsim.cluster.build import TOPOLOGIES, build_topology
+from llmsim.cluster.build import build_topology
 from llmsim.cluster.cluster import Cluster, Host
 from llmsim.errors import InputError
 from llmsim.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
-
-_UNIT = ("_bytes_per_s", "_s")  # endings of option names in Python, left out in files
 
 
 def load_cluster(name_or_path: "str | Path", **options: object) -> Cluster:
@@ -91,19 +89,12 @@ def _by_topology(document: dict[str, Any], where: str) -> Cluster:
 
     model = checked(TopologyModel, document, where)
     try:
-        topology = TOPOLOGIES.get(model.topology)
-        names = {_without_unit(option): option for option in topology.options} if topology else {}
-        options = {names.get(key, key): value for key, value in (model.model_extra or {}).items()}
-        cluster = build_topology(
-            model.topology, model.ranks, parse_bandwidth(model.bandwidth), parse_duration(model.latency), **options
-        )
+        bandwidth_bytes_per_s, latency_s = parse_bandwidth(model.bandwidth), parse_duration(model.latency)
+        options = model.model_extra or {}
+        cluster = build_topology(model.topology, model.ranks, bandwidth_bytes_per_s, latency_s, **options)
     except InputError as error:
         raise error.at(where) from None
     return Cluster(model.name or cluster.name, cluster.graph, cluster.devices, cluster.hosts, cluster.seed)
-
-
-def _without_unit(option: str) -> str:
-    return next((option.removesuffix(unit) for unit in _UNIT if option.endswith(unit)), option)
 
 
 def _by_catalog(document: dict[str, Any], where: str) -> Cluster:

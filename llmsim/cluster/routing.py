@@ -1,11 +1,12 @@
 """Shortest paths with equal-cost multi-path choice, on integer nodes.
 
-Distances to a destination are found by one breadth-first search backwards from it and kept; a route then walks
-downhill. Devices on a single cable (hosts of a switch network) are left out of the search: their first and last hop
-are forced, so all hosts of a switch share one search.
+Distances to a destination are found by a breadth-first search backwards from it, which goes no farther than asked and
+is kept; a route then walks downhill. Devices on a single cable (hosts of a switch network) are left out of the search:
+their first and last hop are forced, so all hosts of a switch share one search.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,7 @@ class Router:
         self._in_start = np.zeros(nodes + 1, dtype=np.int64)
         np.cumsum([len(sources) for sources in inner], out=self._in_start[1:])
         self._in = np.array([u for sources in inner for u in sources], dtype=np.int64)
-        self._next_hops: dict[int, dict[int, list[tuple[int, int]]]] = {}
-        self._distance: dict[int, NDArray[np.int32]] = {}
+        self._searches: dict[int, _Search] = {}
         self._cache_entries = max(16, _CACHE_BYTES // (4 * max(nodes, 1)))
 
     def route(self, source: int, destination: int) -> tuple[int, ...] | None:
@@ -68,14 +68,12 @@ class Router:
             target = before
             if len(tail) > self.nodes:
                 return None  # a cycle that the source has no way into
-        choice, path, node = None, [], source
-        hops_to = self._next_hops.get(target)
-        if hops_to is None:
-            hops_to = self._remember(target)
+        search = self._searches.get(target) or self._start(target)
+        choice, path, node, hops_to = None, [], source, search.hops
         while node != target:
             hops = hops_to.get(node)
             if hops is None:
-                hops = hops_to[node] = self._nearer(node, target)
+                hops = hops_to[node] = self._nearer(node, search)
             if not hops:
                 return None
             if len(hops) == 1:
@@ -89,32 +87,39 @@ class Router:
             path.append(link)
         return (*path, *tail)
 
-    def _remember(self, target: int) -> dict[int, list[tuple[int, int]]]:
-        if len(self._next_hops) >= self._cache_entries:
-            oldest = next(iter(self._next_hops))
-            del self._next_hops[oldest], self._distance[oldest]
-        self._distance[target] = self.distance_to(target)
-        return self._next_hops.setdefault(target, {})
+    def _start(self, target: int) -> "_Search":
+        if len(self._searches) >= self._cache_entries:
+            del self._searches[next(iter(self._searches))]
+        distance = np.full(self.nodes, -1, dtype=np.int32)
+        distance[target] = 0
+        return self._searches.setdefault(target, _Search(distance, np.array([target], dtype=np.int64)))
 
-    def _nearer(self, node: int, target: int) -> list[tuple[int, int]]:
-        """The links out of ``node`` that lead one hop nearer to ``target``."""
-        distance = self._distance[target]
-        near = [(d, hop) for hop in self._out[node] if (d := int(distance[hop[1]])) >= 0]
+    def _nearer(self, node: int, search: "_Search") -> list[tuple[int, int]]:
+        """The links out of ``node`` that lead one hop nearer to the target of ``search``."""
+        next_nodes = [v for _, v in self._out[node]]
+        while search.frontier.size and (search.distance[next_nodes] < 0).all():
+            self._one_level(search)
+        near = [(d, hop) for hop in self._out[node] if (d := int(search.distance[hop[1]])) >= 0]
         least = min((d for d, _ in near), default=-1)
         return [hop for d, hop in near if d == least]
 
-    def distance_to(self, target: int) -> NDArray[np.int32]:
-        """Links from each node to ``target``, shape (nodes,); -1 where there is no path *through* the node, so a
-        node that does not forward has -1 unless it is the target."""
-        distance = np.full(self.nodes, -1, dtype=np.int32)
-        distance[target] = 0
-        frontier = np.array([target], dtype=np.int64)
-        level = 0
-        while frontier.size:
-            level += 1
-            first, count = self._in_start[frontier], self._in_start[frontier + 1] - self._in_start[frontier]
-            skipped = np.repeat(first - (np.cumsum(count) - count), count)
-            reached = self._in[skipped + np.arange(skipped.size)]
-            frontier = np.unique(reached[distance[reached] < 0])
-            distance[frontier] = level
-        return distance
+    def _one_level(self, search: "_Search") -> None:
+        """Find the nodes that are one link farther from the target. A node that does not forward is not found: no
+        path goes through it."""
+        frontier = search.frontier
+        first, count = self._in_start[frontier], self._in_start[frontier + 1] - self._in_start[frontier]
+        skipped = np.repeat(first - (np.cumsum(count) - count), count)
+        reached = self._in[skipped + np.arange(skipped.size)]
+        search.level += 1
+        search.frontier = np.unique(reached[search.distance[reached] < 0])
+        search.distance[search.frontier] = search.level
+
+
+@dataclass
+class _Search:
+    """How far a search backwards from a target has come."""
+
+    distance: NDArray[np.int32]  # (nodes,), links to the target, -1 where not yet known
+    frontier: NDArray[np.int64]  # the farthest nodes found
+    level: int = 0  # their distance
+    hops: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # (link, next node) by node, where asked

@@ -235,6 +235,14 @@ def test_sizes_and_options_that_do_not_exist(name, ranks, options, message):
         build_topology(name, ranks, B, L, **options)
 
 
+def test_options_may_leave_out_their_unit():
+    short = build_topology("leaf-spine", 4, B, L, uplink_bandwidth="3GB/s")
+    assert short.links == leaf_spine(4, B, L, uplink_bandwidth_bytes_per_s=3e9).links
+    assert build_topology("hccs", 16, B, L, network_latency="3us").graph.edges["d0", "network"]["latency_s"] == 3e-6
+    with pytest.raises(InputError, match="leaf-spine: option 'uplink_bandwidth_bytes_per_s' is given twice"):
+        build_topology("leaf-spine", 4, B, L, uplink_bandwidth=1e9, uplink_bandwidth_bytes_per_s=1e9)
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "option", "one", "other"),
     [
