@@ -104,7 +104,7 @@ def _scaled(value: float, steps: list[tuple[str, float]]) -> str:
     candidates = ((float(f"{value / factor:.4g}"), unit) for unit, factor in steps)
     scaled, unit = next((c for c in candidates if abs(c[0]) >= 1), (float(f"{value / steps[-1][1]:.4g}"), steps[-1][0]))
     text = f"{scaled:.4g}"
-    return f"{scaled:.0f} {unit}" if "e+" in text else f"{text} {unit}"
+    return f"{scaled:.0f} {unit}" if "e+" in text and scaled < 1e12 else f"{text} {unit}"
 
 
 def format_size(size_bytes: float) -> str:

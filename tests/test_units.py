@@ -147,6 +147,7 @@ def test_printing_then_reading_a_size_of_few_digits_is_exact_enough(number, unit
         (units.format_duration(5e-6), "5 us"),
         (units.format_duration(12345.6), "12350 s"),
         (units.format_duration(math.inf), "never"),
+        (units.format_duration(1e29), "1e+29 s"),
         (units.format_duration(-2e-3), "-2 ms"),
     ],
 )

@@ -180,7 +180,7 @@ def _reasons(answer: Answer) -> list[str]:
         )
     if answer.closed_form_s and answer.timeline is not None:
         more = answer.time_s / answer.closed_form_s - 1
-        if abs(more) > 1e-6:
+        if abs(more) >= 5e-4:
             than = "slower" if more > 0 else "faster"
             lines.append(f"{abs(more):.1%} {than} than the closed form, in which no two messages share a link")
     return lines

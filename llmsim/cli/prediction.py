@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from inspect import signature
+from math import log2
 from typing import Any
 
 from llmsim.cli.output import progress
@@ -11,6 +12,10 @@ from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError, LlmsimError
 from llmsim.program.program import Program
 from llmsim.timeline import Timeline
+from llmsim.units import format_size
+
+_MOST_BYTES = 10**18  # offsets have 64 bits
+_MOST_MESSAGES = 150_000_000  # about 100 bytes each, in the program and in the engine
 
 
 class Engine(StrEnum):
@@ -49,12 +54,17 @@ class Question:
         import numpy as np
 
         try:
-            itemsize = np.dtype(self.dtype).itemsize
-        except TypeError:
-            raise InputError(f"{self.dtype!r} is not an element type", where="--dtype", mend="e.g. float32") from None
+            dtype = np.dtype(self.dtype)
+        except (TypeError, ValueError, SyntaxError):
+            dtype = None
+        if dtype is None or dtype.kind not in "iufc":
+            raise InputError(f"{self.dtype!r} is not a type of number", where="--dtype", mend="e.g. float32")
+        itemsize = dtype.itemsize
         if self.size_bytes % itemsize:
             mend = f"take a multiple of {itemsize} B, or --dtype uint8"
             raise InputError(f"{self.size_bytes} B is no whole number of {self.dtype}", where="--size", mend=mend)
+        if self.size_bytes > _MOST_BYTES:
+            raise InputError(f"{format_size(self.size_bytes)} is too large", where="--size", mend="take up to 1 EB")
         return self.size_bytes // itemsize
 
 
@@ -82,6 +92,7 @@ def ask(question: Question, algorithm: str) -> Answer:
     from llmsim.program import collective as make
 
     name, cluster = question.name, question.cluster
+    _refuse_what_fills_the_memory(question, algorithm)
     program = make(
         name, algorithm, question.ranks, question.count, question.dtype, root=question.root, **question.options
     )
@@ -99,6 +110,20 @@ def ask(question: Question, algorithm: str) -> Answer:
     timeline = simulate(program, cluster, **run)  # type: ignore[arg-type]
     without = simulate(program, without_latency(cluster), **run)  # type: ignore[arg-type]
     return Answer(algorithm, program, timeline.makespan_s, without.makespan_s, form_s, bound_s, timeline)
+
+
+def _refuse_what_fills_the_memory(question: Question, algorithm: str) -> None:
+    """Foresee the number of messages of a large world from that of two small ones."""
+    from llmsim.program import collective as make
+
+    if question.ranks <= 4096:
+        return
+    options = {key: value for key, value in question.options.items() if key not in ("group_size", "dims")}
+    few, more = (make(question.name, algorithm, n, n, **options).messages for n in (64, 128))
+    expected = more * (question.ranks / 128) ** log2(more / few) if few else 0
+    if expected > _MOST_MESSAGES:
+        raise InputError(f"{algorithm} on {question.ranks:,} ranks has about {expected:.1g} messages", where="--ranks",
+                         mend="take fewer ranks or an algorithm with fewer steps")  # fmt: skip
 
 
 def compare(question: Question) -> tuple[dict[str, Answer], dict[str, str]]:
@@ -125,7 +150,7 @@ def compare(question: Question) -> tuple[dict[str, Answer], dict[str, str]]:
                 refused[algorithm] = error.line()
             step()
     if not answers:
-        raise InputError("; ".join(refused.values()))
+        raise InputError("; ".join(dict.fromkeys(refused.values())))
     return dict(sorted(answers.items(), key=lambda item: item[1].time_s)), refused
 
 

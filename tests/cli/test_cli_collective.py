@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llmsim.cluster import build_topology
 from llmsim.cost import closed_form_s
@@ -174,7 +176,10 @@ def test_alone_it_lists_all_algorithms_with_their_options(llmsim):
         ("all-reduce --topology none.yaml", "none.yaml"),
         ("all-reduce --size -1MiB", "--size: '-1MiB' is negative"),
         ("all-reduce --size 3", "--size: 3 B is no whole number of float32"),
+        ("all-reduce --size 1e29B", "--size: 8.882e+13 PiB is too large; take up to 1 EB"),
         ("all-reduce --dtype float33", "--dtype"),
+        ("all-reduce --dtype object", "--dtype"),
+        ("all-reduce --algorithm ring --ranks 100000", "--ranks: ring on 100,000 ranks has about 2e+10 messages"),
         ("all-reduce --ranks 0", "0"),
         ("all-reduce --ranks -4", "-4"),
         ("all-reduce --bandwidth 50GB", "--bandwidth"),
@@ -204,3 +209,30 @@ def test_alone_it_lists_all_algorithms_with_their_options(llmsim):
 def test_mistakes_are_one_line_and_name_the_place(refused, arguments, finding, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert finding in refused(f"collective {arguments}")
+
+
+OPTIONS = [
+    "size",
+    "bandwidth",
+    "latency",
+    "topology",
+    "placement",
+    "oversubscription",
+    "dims",
+    "dtype",
+    "set",
+    "chunks",
+]
+QUANTITY = r"[0-9]{1,3}(\.[0-9])?(e[0-9]{1,2})?[kMGTi]{0,2}[bBs]?(/s)?"
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    option=st.sampled_from([*OPTIONS, "group-size", "root"]),
+    text=st.text(max_size=12) | st.from_regex(QUANTITY, fullmatch=True),
+)
+def test_any_text_for_any_option_is_used_or_refused(llmsim, option, text):
+    ran = llmsim(["collective", "all-reduce", "--algorithm", "ring", "--ranks", "3", "--json", f"--{option}={text}"])
+    assert ran.code in (0, 2)
+    assert (ran.code == 0) == ran.out.startswith("{") == (ran.err == "")
+    assert ran.err.count("\n") == (ran.code == 2)
