@@ -11,6 +11,7 @@ from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscript
 from llmsim.cli.output import Json, console, parsed, print_json, progress, table
 from llmsim.cli.prediction import Answer, Engine, Question, SendMode, ask, compare
 from llmsim.cluster.cluster import Cluster
+from llmsim.cost.costs import Costs
 from llmsim.errors import InputError
 from llmsim.units import format_bandwidth, format_duration, format_size, parse_size
 
@@ -36,6 +37,8 @@ def collective(
         str, typer.Option(help="linear, round-robin, random:SEED, or devices such as d0,d4,d1,d5.")
     ] = "linear",
     root: Annotated[int, typer.Option(help="The rank that a broadcast starts from.")] = 0,
+    profile: Annotated[Path | None, typer.Option(help="Costs of messages from llmsim calibrate; else ideal.")] = None,
+    transport: Annotated[str | None, typer.Option(help="Which of the profile's transports; its first.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline here, for Perfetto or chrome://tracing.")
     ] = None,
@@ -62,10 +65,20 @@ def collective(
     cluster_dims, given_dims = _dims_for(name, algorithm, topology, dims)
     cluster = cluster_of(topology, ranks, bandwidth, latency, oversubscription, cluster_dims, options)
     ranks = len(cluster.devices) if ranks is None else ranks
+    costs = _costs(profile, transport, size_bytes // max(1, ranks))
     question = Question(
-        name, cluster, ranks, size_bytes, dtype, engine, send_mode, _placed(cluster, ranks, placement), root,
-        given | given_dims,
-    )  # fmt: skip
+        name=name,
+        cluster=cluster,
+        ranks=ranks,
+        size_bytes=size_bytes,
+        dtype=dtype,
+        engine=engine,
+        send_mode=send_mode,
+        placement=_placed(cluster, ranks, placement),
+        root=root,
+        costs=costs,
+        options=given | given_dims,
+    )
     if algorithm is not None:
         with progress(f"{name} by {algorithm}"):
             answer = ask(question, algorithm)
@@ -102,6 +115,20 @@ def _dims_for(name: str, algorithm: str | None, topology: str, dims: str | None)
         raise InputError("neither the network nor the algorithm has a shape", where="--dims")
     shape = parsed("--dims", lambda text: parse_option("dims", text), dims)
     return (dims if network else None), ({"dims": shape} if shaped else {})
+
+
+def _costs(profile: Path | None, transport: str | None, segment_bytes: int) -> Costs:
+    """What messages cost beside the wire; reductions at the rate of a segment, whether or not it fits a cache."""
+    from llmsim.cost.profile import Profile
+
+    if profile is None:
+        if transport is not None:
+            raise InputError("has no effect without a profile", where="--transport", mend="give --profile too")
+        return Costs()
+    try:
+        return Profile.load(profile).costs(transport, size_bytes=max(1, segment_bytes))
+    except InputError as error:
+        raise error if error.where else error.at(str(profile)) from None
 
 
 def _placed(cluster: Cluster, ranks: int, text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmsim.cli.output import progress
 from llmsim.cluster.cluster import Cluster
+from llmsim.cost.costs import Costs
 from llmsim.errors import InputError, LlmsimError
 from llmsim.program.program import Program
 from llmsim.timeline import Timeline
@@ -46,6 +47,7 @@ class Question:
     send_mode: SendMode
     placement: tuple[int, ...]
     root: int
+    costs: Costs
     options: Mapping[str, Any]
 
     @property
@@ -75,7 +77,7 @@ class Answer:
     algorithm: str
     program: Program
     time_s: float
-    without_latency_s: float  # the same with every latency 0
+    without_latency_s: float  # the same with all latencies and overheads 0
     closed_form_s: float | None
     lower_bound_s: float
     timeline: Timeline | None
@@ -96,7 +98,8 @@ def ask(question: Question, algorithm: str) -> Answer:
     program = make(
         name, algorithm, question.ranks, question.count, question.dtype, root=question.root, **question.options
     )
-    bound_s = program_lower_bound_s(program, cluster, question.placement)
+    bound_s = program_lower_bound_s(program, cluster, question.placement, question.costs)
+    free = replace(question.costs, send_overhead_s=0.0, receive_overhead_s=0.0, latency_s=0.0, local_overhead_s=0.0)
     form_s: float | None = None
     try:
         form_s = _closed_form_s(question, algorithm, bound_s)
@@ -105,10 +108,11 @@ def ask(question: Question, algorithm: str) -> Answer:
             raise
     if question.engine is Engine.CLOSED_FORM:
         assert form_s is not None
-        return Answer(algorithm, program, form_s, _closed_form_s(question, algorithm, 0.0, 0.0), form_s, bound_s, None)
+        without_s = _closed_form_s(replace(question, cluster=without_latency(cluster), costs=free), algorithm, 0.0)
+        return Answer(algorithm, program, form_s, without_s, form_s, bound_s, None)
     run = {"engine": question.engine.value, "send_mode": question.send_mode.value, "placement": question.placement}
-    timeline = simulate(program, cluster, **run)  # type: ignore[arg-type]
-    without = simulate(program, without_latency(cluster), **run)  # type: ignore[arg-type]
+    timeline = simulate(program, cluster, question.costs, **run)  # type: ignore[arg-type]
+    without = simulate(program, without_latency(cluster), free, **run)  # type: ignore[arg-type]
     return Answer(algorithm, program, timeline.makespan_s, without.makespan_s, form_s, bound_s, timeline)
 
 
@@ -162,8 +166,8 @@ def without_latency(cluster: Cluster) -> Cluster:
     return Cluster(cluster.name, graph, cluster.devices, cluster.hosts, cluster.seed)
 
 
-def _closed_form_s(question: Question, algorithm: str, bound_s: float, latencies: float = 1.0) -> float:
-    """The closed form with α (times ``latencies``) and B of the path between the first two ranks.
+def _closed_form_s(question: Question, algorithm: str, bound_s: float) -> float:
+    """The closed form with α and B of the path between the first two ranks, overheads of messages included.
 
     Raises:
         InputError: there is none, or links differ, so that there is no one α and B, or it is below the bound because
@@ -180,13 +184,17 @@ def _closed_form_s(question: Question, algorithm: str, bound_s: float, latencies
     path = [cluster.links[i] for i in cluster.route(first, second)]
     form = CLOSED_FORMS[question.name].get(algorithm)
     known = signature(form).parameters if form else ()
+    costs = question.costs
+    alpha_s = costs.send_overhead_s + costs.latency_s + costs.receive_overhead_s + sum(link.latency_s for link in path)
+    rate = min(link.bandwidth_bytes_per_s for link in path) * costs.protocol_efficiency
     time_s = closed_form_s(
         question.name,
         algorithm,
         question.ranks,
         question.size_bytes,
-        latency_s=latencies * sum(link.latency_s for link in path),
-        bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in path),
+        latency_s=alpha_s,
+        bandwidth_bytes_per_s=min(rate, costs.message_bandwidth_bytes_per_s),
+        reduce_s_per_byte=1 / costs.reduce_bandwidth_bytes_per_s,
         **{option: value for option, value in question.options.items() if option in known},
     )
     if time_s < bound_s * (1 - 1e-9):
