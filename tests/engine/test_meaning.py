@@ -264,5 +264,5 @@ def test_collectives_in_opposite_order_are_a_deadlock(engine):
     x, y = new.collective(one, stream="x"), new.collective(two, stream="y")
     new.after(x[0], y[0])
     new.after(y[1], x[1])
-    with pytest.raises(ProgramError, match="waits for .*COLLECTIVE"):
+    with pytest.raises(ProgramError, match=r"waits for .*COLLECTIVE"):
         simulate(new.build(), wire(), Costs(collective_s=lambda *_: 1.0), engine=engine)
