@@ -162,6 +162,7 @@ def _draw(
     height: float,
     alpha: float = 1.0,
 ) -> None:
+    edge = 0.3 if len(bars) < 60 * len({bar["row"] for bar in bars}) else 0.0  # else edges hide the bars
     for name, fill in colour.items():
         mine = [bar for bar in bars if bar["name"] == name]
         corners = np.array([[bar["start_s"] / seconds, bar["end_s"] / seconds, bar["row"]] for bar in mine])
@@ -169,7 +170,7 @@ def _draw(
             continue
         boxes = _boxes(corners, bottom, height)
         axes.add_collection(
-            PolyCollection(list(boxes), facecolors=fill, edgecolors="white", linewidths=0.3, alpha=alpha)
+            PolyCollection(list(boxes), facecolors=fill, edgecolors="white", linewidths=edge, alpha=alpha)
         )
 
 
