@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from llmsim_kernels.launch import WorkerPool
+from llmsim_kernels.plan import chained_sends, check_executable
 from numpy.typing import NDArray
 
 from llmsim.errors import ExecutionError, InputError
@@ -86,6 +87,7 @@ def execute(
 
     Raises:
         InputError: inputs of a wrong name, shape or dtype; a kernel without duration.
+        ProgramError: what no backend could run; see :func:`llmsim_kernels.plan.check_executable`.
         ExecutionError: a rank died, failed, or waited longer than ``timeout_s``; it names rank, peer and operation.
     """
     _check(program, inputs, compute, repeats, warmup, outputs)
@@ -216,17 +218,32 @@ def _run(
 
 def _assemble(program: Program, ranks: Sequence[RankResult], **meta: Any) -> Execution:
     timelines = []
+    chained = np.flatnonzero(chained_sends(program))
     for repeat in range(len(ranks[0].begin_ns)):
         start_s, end_s = np.zeros(len(program)), np.zeros(len(program))
         for rank in ranks:
             start_s[rank.ops] = (rank.start_ns[repeat] - rank.begin_ns[repeat]) * 1e-9
             end_s[rank.ops] = (rank.end_ns[repeat] - rank.begin_ns[repeat]) * 1e-9
+        _tidy_sends(program, chained, start_s, end_s)
         timelines.append(program.timeline(start_s, end_s, executor="execute", repeat=repeat, **meta))
     outputs = {name: np.stack([rank.outputs[name] for rank in ranks]) for name in ranks[0].outputs}
     return Execution(tuple(timelines), outputs, np.array([t.makespan_s for t in timelines]))
 
 
+def _tidy_sends(program: Program, chained: NDArray, start_s: NDArray, end_s: NDArray) -> None:
+    """What is known about sends beyond what their thread saw, which may have been woken late.
+
+    A message that has arrived has left, and one that follows another of its channel starts when that has left.
+    """
+    sends = np.flatnonzero(program.kind == Kind.SEND)
+    arrived = end_s[program.match[sends]]
+    end_s[sends] = np.maximum(start_s[sends], np.minimum(end_s[sends], arrived))
+    start_s[chained] = np.maximum(start_s[chained], end_s[chained - 1])
+    end_s[chained] = np.maximum(start_s[chained], end_s[chained])  # clocks of two machines differ by a little
+
+
 def _check(program: Program, inputs, compute, repeats: int, warmup: int, outputs) -> None:
+    check_executable(program)
     names = {buffer.name: buffer for buffer in program.buffers}
     for name, array in (inputs or {}).items():
         if name not in names:

@@ -19,6 +19,7 @@ from llmsim.errors import ExecutionError, InputError, LlmsimError
 
 GRACE_S = 1.0  # after a first failure, how long the other ranks have to say what they saw
 _START_S = 60.0  # for the start: a first import of torch on a busy machine
+_MESSAGE_S = 10.0  # for one message to pass once it has begun; large arrays go through shared memory
 _STOP_S = 2.0  # for an orderly end; killed after that
 _MOST_WORKERS = 200  # their descriptors go in one message, which holds about 250
 
@@ -97,6 +98,8 @@ class WorkerPool:
         }
         pairs = [Channel.pair() for _ in range(self.world_size)]
         self._workers = [ours for ours, _ in pairs]
+        for ours in self._workers:  # a process that is stopped in the middle of a message must not stop this one
+            ours.socket.settimeout(_MESSAGE_S)
         store = os.memfd_create("llmsim-rendezvous", os.MFD_CLOEXEC)
         try:
             self._report = zygote.spawn([theirs for _, theirs in pairs], store, config)
@@ -223,7 +226,8 @@ class WorkerPool:
             ready = zygote.wait_readable([*waiting, self._report], deadline - time.monotonic())
             if not ready:
                 break
-            for channel in ready:
+            # The reports first: what follows may read on from there.
+            for channel in sorted(ready, key=lambda channel: channel is not self._report):
                 if channel is self._report:
                     if not self._note_exit():
                         raise ExecutionError("the process that starts the workers has died", where=what)
@@ -231,12 +235,15 @@ class WorkerPool:
                 rank = self._workers.index(channel)
                 try:
                     kind, value = channel.recv()
-                except (EOFError, ConnectionError):
+                except (EOFError, OSError):
                     self._await_exit_of(rank)
-                    kind, value = "failed", {"line": self._how_it_ended(rank), "died": True}
+                    kind, value = "failed", {"line": self._how_it_ended(rank), "died": True}  # explains all others
                 if kind == "failed":
                     failures[rank] = value
-                    deadline = min(deadline, time.monotonic() + GRACE_S)
+                    if value.get("died"):
+                        raise _verdict(failures, [], what, limit_s)
+                    grace_s = GRACE_S if value["missed"] is not None else GRACE_S / 5
+                    deadline = min(deadline, time.monotonic() + grace_s)
                 else:
                     results[rank] = value
         if failures or len(results) < self.world_size:
@@ -253,7 +260,7 @@ class WorkerPool:
     def _how_it_ended(self, rank: int) -> str:
         status = self._exits.get(rank)
         if status is None:
-            return "closed its connection"
+            return "closed its connection, or stopped in the middle of a message"
         code = os.waitstatus_to_exitcode(status)
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -261,26 +268,28 @@ class WorkerPool:
 def _verdict(failures: dict[int, dict[str, Any]], silent: list[int], what: str, limit_s: float) -> LlmsimError:
     """The error that names the rank at the root of what the ranks report.
 
-    A rank that died explains all others that miss it, then comes one that failed by itself. Where all that speak
-    wait for another, one that does not speak is at the root.
+    A rank that died explains all others that miss it; then comes one that failed by itself; then one that misses a
+    rank which does not speak.
     """
+    names = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+    if not failures:
+        return ExecutionError(f"{names} did not answer within {limit_s:g} s", where=what)
 
-    def root(item: tuple[int, dict[str, Any]]) -> tuple[int, int]:
-        rank, failure = item
+    def root(rank: int) -> tuple[int, int]:
+        failure = failures[rank]
         if failure.get("died"):
             return 0, rank
-        peer = (failure["details"] or {}).get("peer")
-        if failure["details"] is None:
+        if failure["missed"] is None:
             return 1, rank
-        return (2 if peer in silent else 3), rank
+        return (2 if failure["missed"] in silent else 3), rank
 
-    if not failures:
-        names = ", ".join(str(rank) for rank in silent)
-        return ExecutionError(f"rank{'s' * (len(silent) > 1)} {names} did not answer within {limit_s:g} s", where=what)
-    rank, failure = min(failures.items(), key=root)
+    rank = min(failures, key=root)
+    failure, (order, _) = failures[rank], root(rank)
     line, kind = failure["line"], failure.get("kind", "ExecutionError")
     if kind == "ExecutionError" and not line.startswith("rank "):
         line = f"rank {rank} {line}" if failure.get("died") else f"rank {rank} failed: {line}"
+    if order == 3 and silent:
+        line = f"{names} did not answer: {line}"
     error: LlmsimError = getattr(errors, kind)(line, where=what if kind == "ExecutionError" else None)
     if "traceback" in failure:
         error.add_note(f"on rank {rank}:\n{failure['traceback']}")

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llmsim.errors import ProgramError
+from llmsim.program.checks import check_collectives, check_deadlock, check_messages
 from llmsim.program.program import RECEIVES, Kind, Program
 
-SLICE_BYTES = 1 << 20  # a message that is added travels in slices of this size, so that adding overlaps the wire
+SLICE_BYTES = 1 << 18  # a message that is added travels in slices of this size, so that adding overlaps the wire
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,10 @@ class RankPlan:
     """Operations of one rank, numbered locally and queue after queue.
 
     ``waits[i]`` counts what operation i waits for: its predecessor in the queue and its dependencies; ``followers[i]``
-    lists what waits for i. ``hazards[i]`` counts the earlier operations that use the region of receive i: once they are
-    complete the receive may be handed to the transport, ahead of its turn; ``unblocks[i]`` lists such receives.
+    lists what waits for i. Of two consecutive sends of one channel the second, ``chained[i]``, need not wait for the
+    end of the first but for its start only: the transport keeps them in order. ``hazards[i]`` counts the earlier
+    operations that use the region of receive i: once they are complete the receive may be handed to the transport,
+    ahead of its turn; ``unblocks[i]`` lists such receives.
     """
 
     ops: list[int]  # index into the program
@@ -26,18 +30,43 @@ class RankPlan:
     kind: list[int]
     waits: list[int]
     followers: list[list[int]]
+    chained: list[int]  # -1 for none
     hazards: list[int]
     unblocks: list[list[int]]
     sliced: list[bool]  # is the message added at its receiver?
 
 
-def rank_plan(program: Program, rank: int) -> RankPlan:
-    """Compile the operations of ``rank``.
+def check_executable(program: Program) -> None:
+    """Refuse what no backend could run.
 
     Raises:
-        ProgramError: a dependency between ranks, or operations that wait for each other.
+        ProgramError: messages or collectives that do not fit, a dependency between ranks, or operations that wait for
+            each other.
     """
-    where = f"{program.name}, rank {rank}"
+    check_messages(program)
+    check_collectives(program)
+    before, after = program.dependency.T
+    foreign = np.flatnonzero(program.rank[before] != program.rank[after])
+    if len(foreign):
+        first, second = program.dependency[foreign[0]].tolist()
+        raise ProgramError(
+            f"{program.describe(second)} waits for {program.describe(first)}, which is on another rank",
+            where=program.name,
+            mend="dependencies stand within a rank; between ranks send a message",
+        )
+    check_deadlock(program, "eager")
+
+
+def chained_sends(program: Program) -> NDArray[np.bool_]:
+    """Which operations are sends that directly follow another of their channel in their queue."""
+    columns = np.stack([program.kind, program.queue, program.peer, program.tag])
+    chained = np.zeros(len(program), dtype=bool)
+    chained[1:] = (columns[0, 1:] == Kind.SEND) & (columns[:, 1:] == columns[:, :-1]).all(axis=0)
+    return chained
+
+
+def rank_plan(program: Program, rank: int) -> RankPlan:
+    """Compile the operations of ``rank`` of a program that :func:`check_executable` accepts."""
     spans = [(s, program.queue_ops(rank, s)) for s in range(len(program.streams))]
     spans = [(s, span) for s, span in spans if len(span)]
     ops = np.concatenate([np.arange(span.start, span.stop) for _, span in spans] or [np.zeros(0, np.int64)])
@@ -50,32 +79,25 @@ def rank_plan(program: Program, rank: int) -> RankPlan:
         at += len(span)
 
     earlier, later = local[program.dependency[:, 0]], local[program.dependency[:, 1]]
-    foreign = np.flatnonzero((later >= 0) & (earlier < 0))
-    if len(foreign):
-        before, after = program.dependency[foreign[0]].tolist()
-        raise ProgramError(
-            f"{program.describe(after)} waits for {program.describe(before)}, which is on another rank",
-            where=program.name,
-            mend="dependencies stand within a rank; between ranks send a message",
-        )
     mine = later >= 0
     followers: list[list[int]] = [[] for _ in range(len(ops))]
     waits = [0] * len(ops)
     for a, b in zip(earlier[mine].tolist(), later[mine].tolist(), strict=True):
         followers[a].append(b)
         waits[b] += 1
+    kind = program.kind[ops]
+    same_channel = chained_sends(program)[ops]
+    chained = [-1] * len(ops)
     for queue in queues:
         for i in queue[:-1]:
-            followers[i].append(i + 1)
             waits[i + 1] += 1
-    order = _topological_order(waits, followers)
-    if len(order) < len(ops):
-        stuck = next(i for i in range(len(ops)) if i not in set(order))
-        raise ProgramError(
-            f"{program.describe(int(ops[stuck]))} waits for itself through its dependencies", where=where
-        )
+            if same_channel[i + 1]:
+                chained[i] = i + 1
+            else:
+                followers[i].append(i + 1)
+    order = _topological_order(waits, followers, chained)
+    assert len(order) == len(ops), program
 
-    kind = program.kind[ops]
     receives = np.isin(kind, RECEIVES)
     met = np.where(program.match[ops] >= 0, program.match[ops], 0)
     added = np.where(receives, kind, program.kind[met] if len(program) else 0) == Kind.RECV_REDUCE
@@ -88,17 +110,18 @@ def rank_plan(program: Program, rank: int) -> RankPlan:
         kind=kind.tolist(),
         waits=waits,
         followers=followers,
+        chained=chained,
         hazards=hazards,
         unblocks=unblocks,
         sliced=(added & (receives | (kind == Kind.SEND))).tolist(),
     )
 
 
-def _topological_order(waits: list[int], followers: list[list[int]]) -> list[int]:
+def _topological_order(waits: list[int], followers: list[list[int]], chained: list[int]) -> list[int]:
     left = list(waits)
     order = [i for i, count in enumerate(left) if count == 0]
     for i in order:
-        for j in followers[i]:
+        for j in (*followers[i], chained[i]) if chained[i] >= 0 else followers[i]:
             left[j] -= 1
             if left[j] == 0:
                 order.append(j)

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import sys
 import traceback
@@ -13,6 +14,9 @@ from llmsim_kernels import system
 from llmsim_kernels.channel import Channel
 
 from llmsim.errors import InputError, LlmsimError, ProgramError
+
+# How torch.distributed says that another rank is slow or gone.
+_MISSED = re.compile(r"[Tt]imed? ?out|[Cc]onnection (closed|reset)|[Bb]roken pipe|[Ss]ocket closed")
 
 
 def work(rank: int, channel: Channel, store: int, config: dict[str, Any], parent: int) -> None:
@@ -94,8 +98,13 @@ def _leave(config: dict[str, Any]) -> None:
 
 
 def _report(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data; unpickling a user's exception class could fail on the other side."""
-    details = getattr(error, "details", None)
+    """An exception as plain data, as unpickling a user's exception class could fail on the other side.
+
+    ``missed`` is the rank that this one waited for, -1 if it is not known which, or None if it failed by itself.
+    """
+    missed = getattr(error, "peer", None)
+    if missed is None and isinstance(error, RuntimeError) and _MISSED.search(str(error)):
+        missed = -1
     kind = type(error).__name__ if type(error) in (InputError, ProgramError) else "ExecutionError"
     line = error.line() if isinstance(error, LlmsimError) else f"{type(error).__name__}: {error}"
-    return {"kind": kind, "line": line, "details": details, "traceback": "".join(traceback.format_exception(error))}
+    return {"kind": kind, "line": line, "missed": missed, "traceback": "".join(traceback.format_exception(error))}

@@ -117,7 +117,8 @@ def test_the_timeline_respects_the_order_of_the_program(pools):
         same_queue = program.queue[1:] == program.queue[:-1]
         assert np.all(end[:-1][same_queue] <= start[1:][same_queue])
         sends = np.flatnonzero(program.kind == Kind.SEND)
-        assert np.all(start[sends] < end[program.match[sends]])
+        assert np.all(start[sends] <= end[sends])
+        assert np.all(end[sends] <= end[program.match[sends]])
 
 
 def test_repeats_start_from_the_inputs_again(pools):
@@ -186,4 +187,13 @@ def test_a_dependency_between_ranks_is_refused(pools):
     first = builder.compute(0, Kernel("a", duration_s=0.0))
     builder.compute(1, Kernel("a", duration_s=0.0), after=first)
     with pytest.raises(ProgramError, match="on another rank"):
+        execute(builder.build(), pool=pools(2))
+
+
+def test_operations_that_wait_for_each_other_are_refused(pools):
+    builder = Builder("circle", 2)
+    first = builder.compute(0, Kernel("a", duration_s=0.0), stream="one")
+    second = builder.compute(0, Kernel("a", duration_s=0.0), stream="two", after=first)
+    builder.after(first, second)
+    with pytest.raises(ProgramError, match="wait"):
         execute(builder.build(), pool=pools(2))
