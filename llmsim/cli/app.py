@@ -16,6 +16,7 @@ app = typer.Typer(
 
 PREDICT, REAL, LOOK = "Predict", "Run for real", "Look up"
 app.command("collective", rich_help_panel=PREDICT)(collective.collective)
+app.command("flows", rich_help_panel=PREDICT)(networks.flows)
 app.command("topology", rich_help_panel=PREDICT)(networks.topology)
 app.command("calibrate", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.calibrate)
 app.command("validate", rich_help_panel=REAL, **hardware.PASS_ON)(hardware.validate)

@@ -1,14 +1,66 @@
 """Commands about networks: ``topology`` and ``flows``."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, assignment, cluster_of
-from llmsim.cli.output import Json, console, print_json
+from llmsim.cli.output import Json, console, print_json, progress, table
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
+from llmsim.units import format_bandwidth, format_duration, format_size
+
+
+class EventEngine(StrEnum):
+    """The engines that execute flows."""
+
+    COMPILED = "compiled"
+    SIMPY = "simpy"
+
+
+def flows(
+    file: Annotated[Path, typer.Argument(help="Links and flows, as .yaml, .toml or .json; see llmsim.engine.flows.")],
+    engine: Annotated[EventEngine, typer.Option(help="What computes the times.")] = EventEngine.COMPILED,
+    as_json: Json = False,
+) -> None:
+    """When each of several flows that share links completes."""
+    from llmsim.engine.flows import load_flows, simulate_flows
+
+    flow_set = load_flows(file)
+    with progress(f"{len(flow_set.flows)} flows"):
+        results = simulate_flows(flow_set, engine=engine.value)
+    rows: list[dict[str, Any]] = []
+    for flow, result in zip(flow_set.flows, results, strict=True):
+        path = [flow_set.links[i] for i in flow.route]
+        alone_s = flow.size_bytes / min(link.bandwidth_bytes_per_s for link in path) + sum(x.latency_s for x in path)
+        rows.append(
+            {
+                "name": result.name,
+                "size_bytes": result.size_bytes,
+                "start_s": result.start_s,
+                "completion_s": result.completion_s,
+                "duration_s": result.duration_s,
+                "mean_rate_bytes_per_s": result.mean_rate_bytes_per_s,
+                "duration_alone_s": alone_s,
+            }
+        )
+    if as_json:
+        print_json({"flows": rows, "makespan_s": max(result.completion_s for result in results)})
+        return
+    cells = [
+        (
+            row["name"],
+            format_size(row["size_bytes"]),
+            format_duration(row["start_s"]),
+            format_duration(row["completion_s"]),
+            format_bandwidth(row["mean_rate_bytes_per_s"]),
+            f"{row['duration_s'] / row['duration_alone_s']:.2f}" if row["duration_alone_s"] else "-",
+        )
+        for row in rows
+    ]
+    console().print(table(("flow", "size", "start", "completion", "mean rate", "x alone"), cells))
 
 
 def topology(
@@ -78,7 +130,6 @@ def _imported(file: Path, options: list[str] | None) -> Cluster:
 
 def _list_topologies(as_json: bool) -> None:
     from llmsim import catalog
-    from llmsim.cli.output import table
     from llmsim.cluster import TOPOLOGIES
 
     clusters = {name: catalog.describe_cluster(name) for name in catalog.names()["clusters"]}
