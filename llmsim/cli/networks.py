@@ -80,7 +80,7 @@ def topology(
 ) -> None:
     """Describe any cluster, and draw it; without a name, list the topologies."""
     from llmsim.cluster.files import save_cluster, to_dict
-    from llmsim.cluster.summary import bisection_bandwidth, describe, longest_path
+    from llmsim.cluster.summary import EXACT_UP_TO, bisection_bandwidth, describe, longest_path
 
     if name is None and nvidia_smi is None:
         _list_topologies(as_json)
@@ -100,14 +100,15 @@ def topology(
     if save is not None:
         save_cluster(cluster, save)
     if as_json:
-        hops, latency_s = longest_path(cluster)
+        small = len(cluster.devices) <= EXACT_UP_TO
+        hops, latency_s = longest_path(cluster) if small else (None, None)
         summary = {
             "devices": len(cluster.devices),
             "nodes": len(cluster.graph),
             "links": len(cluster.links),
             "diameter_links": hops,
             "diameter_latency_s": latency_s,
-            "bisection_bandwidth_bytes_per_s": bisection_bandwidth(cluster),
+            "bisection_bandwidth_bytes_per_s": bisection_bandwidth(cluster) if small else None,
         }
         print_json({"name": cluster.name, **summary, "cluster": to_dict(cluster)})
     else:

@@ -7,7 +7,7 @@ from math import inf
 from llmsim.cluster.cluster import Cluster
 from llmsim.units import format_bandwidth, format_duration
 
-_EXACT_UP_TO = 300  # devices; beyond that the slower lines are left out
+EXACT_UP_TO = 300  # devices; beyond that the slower lines are left out
 
 
 def describe(cluster: Cluster) -> str:
@@ -27,7 +27,7 @@ def describe(cluster: Cluster) -> str:
     links = Counter((link.bandwidth_bytes_per_s, link.latency_s) for link in cluster.links)
     for (bandwidth, latency), count in sorted(links.items(), reverse=True):
         lines.append(f"  links      {count} × {format_bandwidth(bandwidth)}, {format_duration(latency)}")
-    if 1 < len(cluster.devices) <= _EXACT_UP_TO:
+    if 1 < len(cluster.devices) <= EXACT_UP_TO:
         hops, latency = longest_path(cluster)
         lines.append(f"  diameter   {hops} links, {format_duration(latency)}")
         lines.append(f"  bisection  {format_bandwidth(bisection_bandwidth(cluster))} from the first half to the second")

@@ -26,6 +26,13 @@ def test_figures_of_a_ring(llmsim):
     assert len(found["cluster"]["devices"]) == 8
 
 
+def test_a_large_cluster_is_described_without_what_takes_long(llmsim):
+    found = llmsim("topology switch --ranks 500 --json").json
+    assert found["devices"] == 500
+    assert found["diameter_links"] is found["bisection_bandwidth_bytes_per_s"] is None
+    assert "500" in llmsim("topology switch --ranks 500").out
+
+
 def test_saved_and_read_back_it_is_the_same(llmsim, tmp_path):
     path = tmp_path / "saved.yaml"
     first = llmsim(f"topology torus --ranks 12 --dims 3x4 --save {path} --json").json
