@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from llmsim.engine.bound import BoundProgram
 from llmsim.engine.dag import run_dag
 from llmsim.engine.deadlock import deadlock_error
-from llmsim.engine.events import run_events
-from llmsim.engine.heap import new_heap
+from llmsim.engine.events import new_heap, new_sharing, run_events
 from llmsim.engine.jit import column, jit
-from llmsim.engine.sharing import new_sharing
 
 
 @dataclass(frozen=True, eq=False)

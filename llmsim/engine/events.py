@@ -1,17 +1,327 @@
 """Execution with contention: events in order of time, rates shared anew when flows start or end.
 
 A queue has one activity at a time, so the queue's number names its activity, its flow and its event alike.
+
+Rates are those of :mod:`llmsim.engine.network`, found incrementally. Every resource has a *level*: the rate of those of
+its flows that are held back by itself (inf where it is not used up). A flow's rate is the lowest level on its path, or
+its own maximum if that is lower. The levels are right when each agrees with the others: the level of a resource is
+where the demands of its flows, each limited to what the rest of its path allows, just fill it. Levels that agree so are
+the max-min fair allocation, since every flow then has a bottleneck: a used-up resource of whose flows none is faster
+(Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2). So when flows start or end, only levels that no longer
+agree are recomputed; a change reaches another resource only through a flow whose rate it changes.
+
+Functions that call each other stand in this one file, as Numba's cache notices changes of the file that it caches only.
 """
 
-import numpy as np
+from typing import NamedTuple
 
-from llmsim.engine.heap import pop, put
+import numpy as np
+from numpy.typing import NDArray
+
 from llmsim.engine.jit import jit
-from llmsim.engine.sharing import add_flow, remove_flow, share
 from llmsim.program.program import Kind
 
 _SEND, _RECV, _RECV_REDUCE, _COLLECTIVE = int(Kind.SEND), int(Kind.RECV), int(Kind.RECV_REDUCE), int(Kind.COLLECTIVE)
 _IDLE, _DELAYED, _FLOWING, _OVER = 0, 1, 2, 3  # what the next operation of a queue is doing
+
+# a binary heap of at most one event a queue ---------------------------------------------------------------------------
+
+# `event` has one record a queue, `order` the queues in heap order, and the caller keeps the size. Ties are broken by
+# the number of the queue, so that runs repeat exactly.
+
+EVENT = np.dtype([("time_s", np.float64), ("place", np.int64)])  # place in `order`, -1 where there is no event
+
+
+def new_heap(queues: int):
+    """No events: ``event`` and ``order``."""
+    event = np.zeros(queues, dtype=EVENT)
+    event["place"] = -1
+    return event, np.empty(queues, dtype=np.int32)
+
+
+@jit
+def _put(event, order, size, queue, time_s):
+    """Add an event, or change the time of the one that is there; returns the size."""
+    at = event[queue].place
+    rises = True
+    if at < 0:
+        at = size
+        size += 1
+    else:
+        rises = time_s < event[queue].time_s
+    event[queue].time_s = time_s
+    if rises:
+        while at > 0:
+            parent = (at - 1) >> 1
+            above = order[parent]
+            if event[above].time_s < time_s or (event[above].time_s == time_s and above < queue):
+                break
+            order[at] = above
+            event[above].place = at
+            at = parent
+        order[at] = queue
+        event[queue].place = at
+    else:
+        _sink(event, order, size, queue, at)
+    return size
+
+
+@jit
+def _pop(event, order, size):
+    """Remove the first event; returns the size."""
+    event[order[0]].place = -1
+    size -= 1
+    if size > 0:
+        _sink(event, order, size, order[size], 0)
+    return size
+
+
+@jit
+def _sink(event, order, size, queue, at):
+    """Find the place for a queue at ``at`` or below."""
+    time_s = event[queue].time_s
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        below = order[child]
+        if child + 1 < size:
+            other = order[child + 1]
+            if event[other].time_s < event[below].time_s or (
+                event[other].time_s == event[below].time_s and other < below
+            ):
+                child += 1
+                below = other
+        if time_s < event[below].time_s or (time_s == event[below].time_s and queue < below):
+            break
+        order[at] = below
+        event[below].place = at
+        at = child
+    order[at] = queue
+    event[queue].place = at
+
+
+# levels and rates -----------------------------------------------------------------------------------------------------
+
+# Levels this close (relative) count as equal; it stops two that depend on each other's rounding from taking turns.
+_SAME = 1e-14
+
+FLOW = np.dtype(  # of the queue with this number
+    [
+        ("rate", np.float64),  # negative where there is no flow
+        ("remaining", np.float64),  # at `since_s`
+        ("since_s", np.float64),
+        ("max_rate", np.float64),
+        ("first", np.int64),  # its crossings are crossing[first:last]
+        ("last", np.int64),
+        ("stale", np.bool_),  # on the list of those whose rate may have to change
+    ]
+)
+RESOURCE = np.dtype(
+    [
+        ("capacity", np.float64),
+        ("level", np.float64),
+        ("room", np.int64),  # it lists its flows from here on
+        ("flows", np.int64),
+        ("wrong", np.bool_),  # on the list of those whose level may have to change
+    ]
+)
+CROSSING = np.dtype([("resource", np.int64), ("demand", np.float64)])
+LISTED = np.dtype([("queue", np.int32), ("hop", np.int32)])  # the flow of a queue, for which this is hop 0, 1, ...
+
+
+class Sharing(NamedTuple):
+    """State of all resources and flows."""
+
+    flow: NDArray  # (queues,) of FLOW
+    resource: NDArray  # (resources,) of RESOURCE
+    crossing: NDArray  # CROSSING, by path
+    listed: NDArray  # LISTED, by resource
+    place: NDArray[np.int64]  # (queues, longest path): where a flow is listed
+    stale: NDArray[np.int32]  # a list of queues
+    wrong: NDArray[np.int32]  # a ring of resources
+    counts: NDArray[np.int64]  # of `stale` and of `wrong`
+    limit: NDArray[np.float64]  # scratch: flows of one resource
+    left: NDArray[np.float64]
+    amount: NDArray[np.float64]
+
+
+def new_sharing(
+    queues: int, path_start: NDArray, path_resource: NDArray, path_demand: NDArray, capacity: NDArray, most: NDArray
+) -> Sharing:
+    """No flows yet. Resource r never has more than ``most[r]`` flows."""
+    flow = np.zeros(queues, dtype=FLOW)
+    flow["rate"] = -1.0
+    resource = np.zeros(len(capacity), dtype=RESOURCE)
+    resource["capacity"] = capacity
+    resource["level"] = np.inf
+    resource["room"] = np.cumsum(most) - most
+    crossing = np.empty(len(path_resource), dtype=CROSSING)
+    crossing["resource"] = path_resource
+    crossing["demand"] = path_demand
+    scratch = int(most.max())
+    return Sharing(
+        flow=flow,
+        resource=resource,
+        crossing=crossing,
+        listed=np.empty(int(most.sum()), dtype=LISTED),
+        place=np.empty((queues, int(np.diff(path_start).max())), dtype=np.int64),
+        stale=np.empty(queues, dtype=np.int32),
+        wrong=np.empty(len(capacity), dtype=np.int32),
+        counts=np.zeros(2, dtype=np.int64),
+        limit=np.empty(scratch),
+        left=np.empty(scratch),
+        amount=np.empty(scratch),
+    )
+
+
+@jit
+def add_flow(net, queue, first, last, max_rate, work, now):
+    """A flow over ``crossing[first:last]`` starts."""
+    flow = net.flow[queue]
+    flow.rate = 0.0
+    flow.remaining = work
+    flow.since_s = now
+    flow.max_rate = max_rate
+    flow.first = first
+    flow.last = last
+    if not flow.stale:
+        flow.stale = True
+        net.stale[net.counts[0]] = queue
+        net.counts[0] += 1
+    for hop in range(last - first):
+        r = net.crossing[first + hop].resource
+        resource = net.resource[r]
+        at = resource.room + resource.flows
+        resource.flows += 1
+        net.listed[at].queue = queue
+        net.listed[at].hop = hop
+        net.place[queue, hop] = at
+        net.counts[1] = _mark(resource, net.wrong, 0, net.counts[1], r)
+
+
+@jit
+def remove_flow(net, queue):
+    """A flow has ended."""
+    flow = net.flow[queue]
+    for hop in range(flow.last - flow.first):
+        r = net.crossing[flow.first + hop].resource
+        resource = net.resource[r]
+        resource.flows -= 1
+        at = net.place[queue, hop]
+        moved = net.listed[resource.room + resource.flows]
+        net.listed[at].queue = moved.queue
+        net.listed[at].hop = moved.hop
+        net.place[moved.queue, moved.hop] = at
+        # What is not used up with a flow isn't without it either.
+        if resource.level < np.inf:
+            net.counts[1] = _mark(resource, net.wrong, 0, net.counts[1], r)
+    flow.rate = -1.0
+
+
+@jit
+def _mark(resource, wrong, begin, count, r):
+    """Put a resource on the ring of those whose level may be wrong; returns how many they are."""
+    if resource.wrong:
+        return count
+    resource.wrong = True
+    at = begin + count
+    wrong[at if at < len(wrong) else at - len(wrong)] = r
+    return count + 1
+
+
+@jit
+def share(net, event, order, size, now):
+    """Bring levels, rates and the forecasts of completions up to date; returns the number of events."""
+    crossing, limit = net.crossing, net.limit
+    stale, begin, wrong = net.counts[0], 0, net.counts[1]
+    same = _SAME
+    steps = 0
+    while wrong > 0:
+        # 1. Recompute the level of the next resource that may be wrong.
+        r = net.wrong[begin]
+        begin = begin + 1 if begin + 1 < len(net.wrong) else 0
+        wrong -= 1
+        resource = net.resource[r]
+        resource.wrong = False
+        flows = resource.flows
+        for n in range(flows):
+            flow = net.flow[net.listed[resource.room + n].queue]
+            otherwise = flow.max_rate
+            for k in range(flow.first, flow.last):
+                other = crossing[k].resource
+                if other == r:
+                    net.amount[n] = crossing[k].demand
+                else:
+                    otherwise = min(otherwise, net.resource[other].level)
+            limit[n] = otherwise
+            net.left[n] = otherwise
+        level = _fill(net.left, net.amount, flows, resource.capacity)
+        old = resource.level
+        steps += 1
+        if steps % (100 * len(net.wrong)) == 0:
+            same *= 2.0
+        if level == old or abs(level - old) <= same * min(level, old):
+            continue
+        resource.level = level
+
+        # 2. Mark what depends on it: the flows that it holds back, or did, and whatever else these cross.
+        lower = min(level, old)
+        for n in range(flows):
+            if lower < limit[n]:
+                queue = net.listed[resource.room + n].queue
+                flow = net.flow[queue]
+                if not flow.stale:
+                    flow.stale = True
+                    net.stale[stale] = queue
+                    stale += 1
+                for k in range(flow.first, flow.last):
+                    other = crossing[k].resource
+                    if other != r:
+                        wrong = _mark(net.resource[other], net.wrong, begin, wrong, other)
+
+    # 3. Give flows their rates.
+    for n in range(stale):
+        queue = net.stale[n]
+        flow = net.flow[queue]
+        flow.stale = False
+        if flow.rate < 0.0:
+            continue
+        rate = flow.max_rate
+        for k in range(flow.first, flow.last):
+            rate = min(rate, net.resource[crossing[k].resource].level)
+        if rate != flow.rate:
+            flow.remaining -= flow.rate * (now - flow.since_s)
+            flow.rate = rate
+            flow.since_s = now
+            size = _put(event, order, size, queue, now + max(0.0, flow.remaining) / rate)
+    net.counts[:] = 0
+    return size
+
+
+@jit
+def _fill(limit, amount, n, capacity):
+    """The level at which n flows, each limited otherwise too, fill a resource; inf where they don't."""
+    while n > 0:
+        total = 0.0
+        for i in range(n):
+            total += amount[i]
+        level = capacity / total
+        kept = 0
+        for i in range(n):
+            if limit[i] < level:
+                capacity -= limit[i] * amount[i]
+            else:
+                limit[kept] = limit[i]
+                amount[kept] = amount[i]
+                kept += 1
+        if kept == n:
+            return level
+        n = kept
+    return np.inf
+
+
+# the run --------------------------------------------------------------------------------------------------------------
 
 
 @jit
@@ -124,7 +434,7 @@ def run_events(
                     begin += work[i] / rate_alone[p]
                 if begin > now:
                     state[queue] = _DELAYED
-                    size = put(event, order, size, queue, begin)
+                    size = _put(event, order, size, queue, begin)
                     break
                 if flows:
                     state[queue] = _FLOWING
@@ -143,7 +453,7 @@ def run_events(
         now = event[order[0]].time_s
         while size > 0 and event[order[0]].time_s == now:
             queue = order[0]
-            size = pop(event, order, size)
+            size = _pop(event, order, size)
             i = head[queue]
             p = path[i]
             if state[queue] == _FLOWING:

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_network import amounts
 
-from llmsim.engine.heap import new_heap
+from llmsim.engine.events import add_flow, new_heap, new_sharing, remove_flow, share
 from llmsim.engine.network import FlowPath, max_min_rates
-from llmsim.engine.sharing import add_flow, new_sharing, remove_flow, share
 
 
 @st.composite
