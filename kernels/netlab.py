@@ -108,7 +108,6 @@ class NetLab:
         self.protocol_efficiency = shape.protocol_efficiency
         self._holder: subprocess.Popen[bytes] | None = None
         plans, names, interfaces = _plan(cluster, shape)
-        rootless = os.geteuid() != 0
         ours, theirs = Channel.pair()
         self._channel = ours
         try:
@@ -120,14 +119,14 @@ class NetLab:
             )
             theirs.close()
             ours.socket.settimeout(_START_S)
-            ours.send((plans, rootless))
+            ours.send(plans)
             kind, answer = ours.recv()
             if kind == "failed":
                 raise ExecutionError(f"the lab could not be built: {answer}", where="netlab")
-            user = f"/proc/{self._holder.pid}/ns/user" if rootless else None
+            paths, user = answer
             self.hosts = tuple(
                 LabHost(name, path, interfaces[name], f"{_NETWORK}{index + 1}", user)
-                for index, (name, path) in enumerate(zip(names, answer, strict=True))
+                for index, (name, path) in enumerate(zip(names, paths, strict=True))
                 if index < len(cluster.devices)
             )
         except (EOFError, TimeoutError):

@@ -42,8 +42,7 @@ def serve(fd: int, parent: int) -> None:
         os._exit(0)
     channel = Channel(socket.socket(fileno=fd))
     try:
-        plans, rootless = channel.recv()
-        answer: tuple[str, Any] = ("ready", _build(plans, rootless))
+        answer: tuple[str, Any] = ("ready", _build(channel.recv()))
     except EOFError:
         os._exit(0)
     except (OSError, RuntimeError) as error:
@@ -58,14 +57,18 @@ def serve(fd: int, parent: int) -> None:
         os._exit(0)
 
 
-def _build(plans: list[NodePlan], rootless: bool) -> list[str]:
-    """Make the namespaces; returns their paths, and that of the user namespace if there is one."""
-    if rootless:
+def _build(plans: list[NodePlan]) -> tuple[list[str], str | None]:
+    """Make the namespaces; returns their paths, and that of the user namespace if it took one."""
+    user = None
+    try:
+        system.leave_namespaces(system.CLONE_NEWNET)
+    except PermissionError:  # not root: become root of a user namespace of our own
         uid, gid = os.getuid(), os.getgid()
         system.leave_namespaces(system.CLONE_NEWUSER)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+        user = f"/proc/{os.getpid()}/ns/user"
     namespaces = []
     for _ in plans:
         system.leave_namespaces(system.CLONE_NEWNET)
@@ -81,7 +84,7 @@ def _build(plans: list[NodePlan], rootless: bool) -> list[str]:
         system.enter_namespace(f"/proc/self/fd/{namespace}", system.CLONE_NEWNET)
         _batch("ip", plan.ip, namespaces)
         _batch("tc", plan.tc, namespaces)
-    return [f"/proc/{os.getpid()}/fd/{namespace}" for namespace in namespaces]
+    return [f"/proc/{os.getpid()}/fd/{namespace}" for namespace in namespaces], user
 
 
 def _batch(tool: str, lines: tuple[str, ...], namespaces: list[int]) -> None:
