@@ -8,7 +8,8 @@ its own maximum if that is lower. The levels are right when each agrees with the
 where the demands of its flows, each limited to what the rest of its path allows, just fill it. Levels that agree so are
 the max-min fair allocation, since every flow then has a bottleneck: a used-up resource of whose flows none is faster
 (Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2). So when flows start or end, only levels that no longer
-agree are recomputed; a change reaches another resource only through a flow whose rate it changes.
+agree are recomputed; a change reaches another resource only through a flow whose rate it changes, and only if that
+resource is, or may now be, used up.
 
 Functions that call each other stand in this one file, as Numba's cache notices changes of the file that it caches only.
 """
@@ -105,6 +106,8 @@ def _sink(event, order, size, queue, at):
 
 # Levels this close (relative) count as equal; it stops two that depend on each other's rounding from taking turns.
 _SAME = 1e-14
+# A resource of which less than this share is asked is surely not used up, whatever rounding did to the sum.
+_SURELY = 1 - 1e-9
 
 FLOW = np.dtype(  # of the queue with this number
     [
@@ -121,6 +124,7 @@ RESOURCE = np.dtype(
     [
         ("capacity", np.float64),
         ("level", np.float64),
+        ("asked", np.float64),  # where the level is inf: total demand, or more, of its flows at their rates
         ("room", np.int64),  # it lists its flows from here on
         ("flows", np.int64),
         ("wrong", np.bool_),  # on the list of those whose level may have to change
@@ -197,7 +201,7 @@ def add_flow(net, queue, first, last, max_rate, work, now):
         net.listed[at].queue = queue
         net.listed[at].hop = hop
         net.place[queue, hop] = at
-        net.counts[1] = _mark(resource, net.wrong, 0, net.counts[1], r)
+        net.counts[1] = _ask(resource, net.crossing[first + hop].demand * max_rate, net.wrong, 0, net.counts[1], r)
 
 
 @jit
@@ -213,17 +217,22 @@ def remove_flow(net, queue):
         net.listed[at].queue = moved.queue
         net.listed[at].hop = moved.hop
         net.place[moved.queue, moved.hop] = at
-        # What is not used up with a flow isn't without it either.
-        if resource.level < np.inf:
-            net.counts[1] = _mark(resource, net.wrong, 0, net.counts[1], r)
+        net.counts[1] = _ask(
+            resource, -net.crossing[flow.first + hop].demand * flow.rate, net.wrong, 0, net.counts[1], r
+        )
     flow.rate = -1.0
 
 
 @jit
-def _mark(resource, wrong, begin, count, r):
-    """Put a resource on the ring of those whose level may be wrong; returns how many they are."""
+def _ask(resource, more, wrong, begin, count, r):
+    """Of a resource more is asked, or less. Unless it was not used up and surely still isn't, its level may be wrong:
+    put it on the ring of those. Returns how many they are."""
     if resource.wrong:
         return count
+    if resource.level == np.inf:
+        resource.asked += more
+        if resource.asked <= resource.capacity * _SURELY:
+            return count
     resource.wrong = True
     at = begin + count
     wrong[at if at < len(wrong) else at - len(wrong)] = r
@@ -245,6 +254,7 @@ def share(net, event, order, size, now):
         resource = net.resource[r]
         resource.wrong = False
         flows = resource.flows
+        asked = 0.0
         for n in range(flows):
             flow = net.flow[net.listed[resource.room + n].queue]
             otherwise = flow.max_rate
@@ -256,7 +266,9 @@ def share(net, event, order, size, now):
                     otherwise = min(otherwise, net.resource[other].level)
             limit[n] = otherwise
             net.left[n] = otherwise
-        level = _fill(net.left, net.amount, flows, resource.capacity)
+            asked += net.amount[n] * otherwise
+        resource.asked = asked
+        level = np.inf if asked <= resource.capacity else _fill(net.left, net.amount, flows, resource.capacity)
         old = resource.level
         steps += 1
         if steps % (100 * len(net.wrong)) == 0:
@@ -265,7 +277,7 @@ def share(net, event, order, size, now):
             continue
         resource.level = level
 
-        # 2. Mark what depends on it: the flows that it holds back, or did, and whatever else these cross.
+        # 2. Mark what depends on it: the flows that it holds back, or did, and what else these cross.
         lower = min(level, old)
         for n in range(flows):
             if lower < limit[n]:
@@ -275,10 +287,12 @@ def share(net, event, order, size, now):
                     flow.stale = True
                     net.stale[stale] = queue
                     stale += 1
+                faster = min(limit[n], level) - min(limit[n], old)
                 for k in range(flow.first, flow.last):
                     other = crossing[k].resource
                     if other != r:
-                        wrong = _mark(net.resource[other], net.wrong, begin, wrong, other)
+                        more = crossing[k].demand * faster
+                        wrong = _ask(net.resource[other], more, net.wrong, begin, wrong, other)
 
     # 3. Give flows their rates.
     for n in range(stale):

@@ -6,8 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_runs import runs
 
+from llmsim.cluster import leaf_spine, ring, switch, torus, two_racks
+from llmsim.cost.costs import Costs
 from llmsim.engine import bind, run
 from llmsim.errors import ProgramError
+from llmsim.program.collectives import collective
 from llmsim.program.program import Kind
 
 
@@ -24,6 +27,31 @@ def test_both_engines_give_every_operation_the_same_times(random_run, send_mode)
             run(bound, engine="compiled")
         return
     compiled = run(bound, engine="compiled")
+    np.testing.assert_allclose(compiled.start_s, simpy.start_s, rtol=1e-9, atol=0)
+    np.testing.assert_allclose(compiled.end_s, simpy.end_s, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("send_mode", ["eager", "rendezvous"])
+@pytest.mark.parametrize(
+    ("name", "algorithm", "cluster"),
+    [
+        ("all-to-all", "pairwise", leaf_spine(32, 1e9, 1e-6, leaves=4, spines=2, oversubscription=4.0)),
+        ("all-to-all", "direct", leaf_spine(16, 1e9, 1e-6, leaves=4, spines=2, oversubscription=2.0)),
+        ("all-to-all", "pairwise", torus((4, 4), 1e9, 1e-6)),
+        ("all-to-all", "direct", torus((4, 4), 1e9, 1e-6)),
+        ("all-reduce", "halving-doubling", ring(32, 1e9, 1e-6)),
+        ("all-reduce", "double-tree", two_racks(16, 1e9, 1e-6, uplink_bandwidth_bytes_per_s=1e9)),
+        ("all-reduce", "ring", switch(24, 1e9, 1e-6)),
+    ],
+)
+def test_both_engines_agree_on_whole_collectives(name, algorithm, cluster, send_mode):
+    """Thousands of messages, with and without contention; ranks in an order that makes their messages cross."""
+    ranks = len(cluster.devices)
+    program = collective(name, algorithm, ranks, 1000 * ranks + 7)
+    costs = Costs(send_overhead_s=3e-7, receive_overhead_s=2e-7, reduce_bandwidth_bytes_per_s=3e9)
+    placement = tuple(np.random.default_rng(7).permutation(ranks).tolist())
+    bound = bind(program, cluster, costs, placement=placement, send_mode=send_mode)
+    compiled, simpy = run(bound, engine="compiled"), run(bound, engine="simpy")
     np.testing.assert_allclose(compiled.start_s, simpy.start_s, rtol=1e-9, atol=0)
     np.testing.assert_allclose(compiled.end_s, simpy.end_s, rtol=1e-9, atol=0)
 
