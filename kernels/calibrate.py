@@ -5,9 +5,10 @@ program. Collectives are never run here; they are what predictions are tested on
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import torch
@@ -15,9 +16,10 @@ from llmsim_kernels import local_rates, probes
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.machine import machine_card
-from llmsim_kernels.netlab import netlab, netlab_unavailable
+from llmsim_kernels.netlab import NetLab, Shape, netlab, netlab_unavailable
+from numpy.typing import NDArray
 
-from llmsim.cost.fit import fit_latency_bandwidth, fit_mean
+from llmsim.cost.fit import Fit, FitPoint, fit_latency_bandwidth, fit_line, fit_mean
 from llmsim.cost.profile import Profile, Rate, Transport
 from llmsim.errors import InputError
 from llmsim.program import Program
@@ -57,8 +59,10 @@ QUICK = Effort(
 )
 
 
-def steps(transports: int) -> int:
+def steps(backend: str = "gloo", lab: "bool | None" = None) -> int:
     """How often :func:`calibrate` reports progress."""
+    lab = backend == "gloo" and netlab_unavailable() is None if lab is None else lab
+    transports = int(backend == "gloo" or torch.cuda.device_count() > 1) + int(lab)
     return 3 + 3 * transports
 
 
@@ -135,16 +139,23 @@ def _local(sizes: Sequence[int], device: str) -> tuple[tuple[Rate, ...], tuple[R
 
 @dataclass(frozen=True)
 class _Pools:
-    """Where messages of a transport are measured."""
+    """Where messages of a transport are measured.
 
-    pair: WorkerPool  # two ranks, so far apart as any
-    crowd: WorkerPool  # ranks in pairs, enough to keep all cores busy
-    shaped: WorkerPool | None = None  # two ranks joined by links of `rate_bytes_per_s`
+    Attributes:
+        pair: two ranks, nothing between them but the processor.
+        crowds: by bytes of what the kernel handles as one packet, ranks in pairs that keep all cores busy.
+        narrow: two ranks on links whose rate less headers is ``rate_bytes_per_s``.
+    """
+
+    pair: WorkerPool
+    crowds: Mapping[float, WorkerPool]
+    narrow: WorkerPool | None = None
     rate_bytes_per_s: float = 0.0
 
 
 _CROWD = 2  # ranks a core: with fewer, cores would idle while ranks wait for each other
-_RATE = 25e6  # bytes/s of the shaped link that shows what of a rate reaches the application
+_WIDE_BYTES_PER_S, _NARROW_BYTES_PER_S = 12.5e9, 25e6
+_PACKETS = (7, 3, 1)  # of 9 kB in a bundle, many and few
 
 
 @contextmanager
@@ -154,22 +165,26 @@ def _loopback(backend: str, device: str) -> Iterator[_Pools]:
         WorkerPool(2, backend=backend, device=device) as pair,
         WorkerPool(ranks - ranks % 2, backend=backend, device=device) as crowd,
     ):
-        yield _Pools(pair, crowd)
+        yield _Pools(pair, {inf: crowd})
 
 
 @contextmanager
 def _lab_pools() -> Iterator[_Pools]:
     """Hosts joined by links so wide that only the processor limits, and two by links that limit."""
     ranks = _crowd_size()
-    wide = netlab("switch", ranks, 12.5e9)
-    with (
-        wide,
-        netlab("switch", 2, _RATE) as narrow,
-        WorkerPool(2, hosts=wide.hosts) as pair,
-        WorkerPool(ranks, hosts=wide.hosts) as crowd,
-        WorkerPool(2, hosts=narrow.hosts) as shaped,
-    ):
-        yield _Pools(pair, crowd, shaped, _RATE)
+    with ExitStack() as stack:
+
+        def pool(lab: NetLab, world_size: int) -> WorkerPool:
+            return stack.enter_context(WorkerPool(world_size, hosts=lab.hosts))
+
+        crowds: dict[float, WorkerPool] = {}
+        for packets in _PACKETS:
+            shape = Shape(mtu=9000, bundle_bytes=packets * 9014)
+            wide = stack.enter_context(netlab("switch", ranks, _WIDE_BYTES_PER_S, shape=shape))
+            crowds[shape.bundle_bytes] = pool(wide, ranks)
+        narrow = stack.enter_context(netlab("switch", 2, _NARROW_BYTES_PER_S))
+        rate = _NARROW_BYTES_PER_S * narrow.protocol_efficiency
+        yield _Pools(pool(wide, 2), crowds, pool(narrow, 2), rate)
 
 
 def _crowd_size() -> int:
@@ -177,66 +192,79 @@ def _crowd_size() -> int:
 
 
 def _transport(name: str, pools: _Pools, effort: Effort, progress: Progress) -> Transport:
-    progress(f"{name}: messages back and forth")
-    one_way = {size: _one_way_s(pools.pair, size, effort) for size in effort.message_bytes}
-    alone = fit_latency_bandwidth("one-way time of a message", one_way)
-    progress(f"{name}: messages in a row")
-    gaps = {size: _gap_s(pools.pair, size, effort) for size in effort.small_bytes}
-    gap = fit_mean("time from one small message to the next", gaps, "gap_s", "size in bytes")
-    progress(f"{name}: messages all at once")
     cores = os.cpu_count() or 1
-    crowded = {effort.large_bytes: [t * cores for t in _crowded_s_per_byte(pools.crowd, effort)]}
-    processor = fit_mean("core-seconds of a byte, both ends", crowded, "cpu_s_per_byte", "size in bytes")
-    fits = [alone, gap, processor]
+    progress(f"{name}: messages back and forth")
+    trips = {size: _number(size, most=100) for size in effort.message_bytes}
+    there_and_back = {size: probes.ping_pong(size, trips[size]) for size in trips}
+    one_way = {size: s / (2 * trips[size]) for size, s in _sample(pools.pair, there_and_back, effort).items()}
+    alone = fit_latency_bandwidth("one-way time of a message", one_way)
+    progress(f"{name}: small messages all at once")
+    crowd = next(iter(pools.crowds.values()))
+    number = _number(4, most=100)
+    at_once = {size: probes.exchange(size, number, crowd.world_size) for size in effort.small_bytes}
+    core_s = cores / (number * crowd.world_size)
+    small = {size: s * core_s for size, s in _sample(crowd, at_once, effort).items()}
+    each = fit_mean("core-seconds of a small message, both ends", small, "cpu_s_per_message", "size in bytes")
+    progress(f"{name}: messages all at once")
+    processor = _processor_fit(pools.crowds, effort)
+    fits = [alone, each, processor]
     efficiency = 1.0
-    if pools.shaped is not None:
-        size = effort.large_bytes
-        exchanged = probes.exchange(size, 2, 2)
-        seconds = execute(exchanged, pool=pools.shaped, repeats=effort.repeats, warmup=1, outputs=[]).times_s / 2
-        share = fit_mean(
-            "bytes of messages in a byte of a link's rate",
-            {size: [size / (t * pools.rate_bytes_per_s) for t in seconds.tolist()]},
-            "protocol_efficiency",
-            "size in bytes",
-        )
-        efficiency = min(1.0, share.parameters["protocol_efficiency"])
+    if pools.narrow is not None:
+        share = _link_fit(pools.narrow, pools.rate_bytes_per_s, effort)
+        efficiency = min(1.0, share.parameters["link_efficiency"])
         fits.append(share)
-    alpha_s, gap_s = alone.parameters["latency_s"], gap.parameters["gap_s"]
-    # LogP (Culler et al. 1993): in a row, messages follow each other at the larger of the two overheads, which the
-    # time of one message contains beside the latency. Which of the two it is does not show; they are taken as equal.
-    overhead_s = min(gap_s, alpha_s / 2)
-    per_byte = processor.parameters["cpu_s_per_byte"] / 2
+    # A message that is alone waits for nothing, so its processor time is a part of α; the rest is latency.
+    alpha_s = alone.parameters["latency_s"]
+    cpu_s = min(each.parameters["cpu_s_per_message"], alpha_s)
     return Transport(
-        send_overhead_s=overhead_s,
-        receive_overhead_s=overhead_s,
-        latency_s=alpha_s - 2 * overhead_s,
+        latency_s=alpha_s - cpu_s,
+        cpu_s_per_message=cpu_s,
         bandwidth_bytes_per_s=alone.parameters["bandwidth_bytes_per_s"],
-        protocol_efficiency=efficiency,
-        cpu_send_s_per_byte=per_byte,
-        cpu_receive_s_per_byte=per_byte,
+        link_efficiency=efficiency,
+        cpu_s_per_byte=processor.parameters["cpu_s_per_byte"],
+        cpu_s_per_packet=processor.parameters["cpu_s_per_packet"],
         fits=tuple(fits),
     )
 
 
-def _run(program: Program, pool: WorkerPool, effort: Effort) -> np.ndarray:
-    return execute(program, pool=pool, repeats=effort.repeats, warmup=1, outputs=[]).times_s
+def _sample(pool: WorkerPool, programs: Mapping[int, Program], effort: Effort) -> dict[int, NDArray[np.float64]]:
+    """Makespans of each program, shape (repeats,). The programs take turns, so that what else the machine does for a
+    while spoils one repeat of all of them, which medians ignore, and not all repeats of one."""
+    seconds: dict[int, list[float]] = {key: [] for key in programs}
+    for program in programs.values():
+        execute(program, pool=pool, outputs=[])
+    for _ in range(effort.repeats):
+        for key, program in programs.items():
+            seconds[key].append(execute(program, pool=pool, outputs=[]).time_s)
+    return {key: np.array(values) for key, values in seconds.items()}
 
 
-def _one_way_s(pool: WorkerPool, size_bytes: int, effort: Effort) -> list[float]:
-    trips = _number(size_bytes, most=100)
-    return (_run(probes.ping_pong(size_bytes, trips), pool, effort) / (2 * trips)).tolist()
+def _processor_fit(crowds: Mapping[float, WorkerPool], effort: Effort) -> Fit:
+    """Core-seconds of a byte, when every rank sends and receives and all cores are busy with that."""
+    cores = os.cpu_count() or 1
+    points = []
+    for packet_bytes, pool in crowds.items():
+        program = probes.exchange(effort.large_bytes, _number(effort.large_bytes, most=50), pool.world_size)
+        seconds = float(np.median(_sample(pool, {0: program}, effort)[0]))
+        points.append((1 / packet_bytes, cores * seconds / program.message_bytes))
+    x, y = np.array(points).T
+    per_byte, per_packet = fit_line(x, y) if len(points) > 1 else (float(y[0]), 0.0)
+    return Fit(
+        quantity="core-seconds of a byte, both ends",
+        formula="cpu_s_per_byte + x · cpu_s_per_packet",
+        x="packets in a byte",
+        parameters={"cpu_s_per_byte": per_byte, "cpu_s_per_packet": per_packet},
+        points=tuple(FitPoint(a, b, per_byte + a * per_packet) for a, b in points),
+    )
 
 
-def _gap_s(pool: WorkerPool, size_bytes: int, effort: Effort) -> list[float]:
-    messages = _number(size_bytes, most=200)
-    return (_run(probes.stream(size_bytes, messages), pool, effort) / messages).tolist()
-
-
-def _crowded_s_per_byte(pool: WorkerPool, effort: Effort) -> list[float]:
-    """Seconds a byte of all messages together, when every rank sends and receives."""
-    messages = _number(effort.large_bytes, most=50)
-    program = probes.exchange(effort.large_bytes, messages, pool.world_size)
-    return (_run(program, pool, effort) / program.message_bytes).tolist()
+def _link_fit(pool: WorkerPool, rate_bytes_per_s: float, effort: Effort) -> Fit:
+    """What of a shaped link's rate messages reach, headers taken off."""
+    number = {size: max(2, round(_TRIP_S * rate_bytes_per_s / size)) for size in (256 << 10, 1 << 20)}
+    programs = {size: probes.exchange(size, messages, 2) for size, messages in number.items()}
+    seconds = _sample(pool, programs, effort)
+    samples = {size: size * number[size] / rate_bytes_per_s / seconds[size] for size in number}
+    return fit_mean("share of a link's rate, headers taken off", samples, "link_efficiency", "size in bytes")
 
 
 def _number(size_bytes: int, most: int) -> int:
@@ -247,4 +275,4 @@ def _number(size_bytes: int, most: int) -> int:
 def _local_overhead(pool: WorkerPool, effort: Effort) -> float:
     """Seconds that the executor takes for an operation that does next to nothing."""
     number = 500
-    return float(np.median(_run(probes.copies(4, number), pool, effort)) / number)
+    return float(np.median(_sample(pool, {0: probes.copies(4, number)}, effort)[0])) / number

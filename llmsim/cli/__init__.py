@@ -3,22 +3,31 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from llmsim.errors import LlmsimError
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
+    """Run one command and return its exit code."""
+    from llmsim.cli.app import app
+
+    return run(app, None if arguments is None else list(arguments))
+
+
+def run(app: "Typer", arguments: list[str] | None) -> int:
+    """Run one command of a typer application and return its exit code.
 
     A mistake of the user is one line on the standard error and exit code 2; anything else that is raised is a mistake
     of ours and stays a traceback.
     """
-    from llmsim.cli.app import app
-
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="llmsim", standalone_mode=False)
+        code = app(args=arguments, prog_name="llmsim", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except LlmsimError as error:

@@ -4,9 +4,8 @@ All fits minimise *relative* residuals, since times of 100 µs and of 100 ms are
 median of repeats, since the noise of a machine is one-sided: an interrupt makes a run longer, never shorter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,9 +52,9 @@ class Fit:
         return max(abs(p.residual) for p in self.points)
 
 
-def medians(samples: Mapping[Any, Sequence[float]]) -> dict[Any, float]:
+def medians(samples: Mapping[int, ArrayLike]) -> dict[int, float]:
     """The median of the repeats at each x."""
-    return {x: float(np.median(repeats)) for x, repeats in samples.items()}
+    return {x: float(np.median(np.asarray(repeats))) for x, repeats in samples.items()}
 
 
 def fit_line(x: ArrayLike, y: ArrayLike, *, through: float | None = None) -> tuple[float, float]:
@@ -94,7 +93,7 @@ def _project(row: NDArray[np.float64], target: NDArray[np.float64]) -> float:
     return float(row @ target) / norm if norm > 0 else 0.0
 
 
-def fit_latency_bandwidth(quantity: str, samples: Mapping[int, Sequence[float]]) -> Fit:
+def fit_latency_bandwidth(quantity: str, samples: Mapping[int, ArrayLike]) -> Fit:
     """α–β (Hockney 1994): seconds = latency_s + bytes / bandwidth_bytes_per_s, over the medians of ``samples``.
 
     Args:
@@ -118,7 +117,7 @@ def fit_latency_bandwidth(quantity: str, samples: Mapping[int, Sequence[float]])
     )
 
 
-def fit_mean(quantity: str, samples: Mapping[int, Sequence[float]], parameter: str, x: str) -> Fit:
+def fit_mean(quantity: str, samples: Mapping[int, ArrayLike], parameter: str, x: str) -> Fit:
     """One value for all x, the best in relative terms, and how far each median is from it."""
     values = medians(samples)
     points = np.array(list(values.values()))

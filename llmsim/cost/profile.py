@@ -50,32 +50,32 @@ class Machine:
 class Transport:
     """Messages between two ranks.
 
-    A message of S bytes alone takes ``send_overhead_s`` + ``latency_s`` + ``receive_overhead_s`` + S / bandwidth, where
-    bandwidth is the lower of ``bandwidth_bytes_per_s`` and its links' × ``protocol_efficiency``. The ``cpu`` figures
-    are core-seconds of the machine, the kernel's included.
+    A message of S bytes alone takes ``latency_s`` + ``cpu_s_per_message`` + S / bandwidth, where bandwidth is the lower
+    of ``bandwidth_bytes_per_s`` and what ``link_efficiency`` leaves of its links' rate, headers taken off. The ``cpu``
+    figures are core-seconds at both ends together, the kernel's included: so much for each message, for each byte, and
+    for each packet (or bundle of packets that the kernel handles as one).
     """
 
-    send_overhead_s: float
-    receive_overhead_s: float
     latency_s: float
+    cpu_s_per_message: float
     bandwidth_bytes_per_s: float
-    protocol_efficiency: float
-    cpu_send_s_per_byte: float
-    cpu_receive_s_per_byte: float
+    link_efficiency: float
+    cpu_s_per_byte: float
+    cpu_s_per_packet: float
     fits: tuple[Fit, ...]
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
-        _positive(self, "bandwidth_bytes_per_s", "protocol_efficiency")
-        zero_allowed = ("send_overhead_s", "receive_overhead_s", "latency_s")
-        _positive(self, *zero_allowed, "cpu_send_s_per_byte", "cpu_receive_s_per_byte", or_zero=True)
-        if self.protocol_efficiency > 1:
-            raise InputError(f"protocol_efficiency is {self.protocol_efficiency:g}", mend="give a share of 1")
+        _positive(self, "bandwidth_bytes_per_s", "link_efficiency")
+        per = ("cpu_s_per_message", "cpu_s_per_byte", "cpu_s_per_packet")
+        _positive(self, "latency_s", *per, or_zero=True)
+        if self.link_efficiency > 1:
+            raise InputError(f"link_efficiency is {self.link_efficiency:g}", mend="give a share of 1")
 
     @property
     def alpha_s(self) -> float:
         """α: the time of an empty message."""
-        return self.send_overhead_s + self.latency_s + self.receive_overhead_s
+        return self.latency_s + self.cpu_s_per_message
 
 
 @dataclass(frozen=True)
@@ -136,30 +136,40 @@ class Profile:
             raise InputError(f"transport {name!r} was not calibrated", mend=f"the profile has {known}")
         return self.transports[name]
 
-    def costs(self, transport: str | None = None, *, size_bytes: float = inf, dtype: str = "float32") -> Costs:
+    def costs(
+        self,
+        transport: str | None = None,
+        *,
+        size_bytes: float = inf,
+        header_efficiency: float = 1.0,
+        packet_bytes: float = inf,
+        dtype: str = "float32",
+    ) -> Costs:
         """What operations cost on this machine, for :func:`llmsim.engine.simulate`.
 
         Args:
             transport: over which ranks talk; the first one of the profile by default.
             size_bytes: of the operands that are copied and reduced, whose rates depend on whether they fit a cache;
                 larger than any cache by default.
+            header_efficiency: what headers leave of a link's rate.
+            packet_bytes: of what the kernel handles as one packet.
             dtype: of matrix products.
         """
         messages = self.transport(transport)
         products = [rate.rate_per_s for rate in self.matmul if rate.dtype == dtype]
         if not products:
             raise InputError(f"no matrix products of {dtype!r} were measured")
+        cpu_s_per_byte = messages.cpu_s_per_byte + messages.cpu_s_per_packet / packet_bytes
         return Costs(
-            send_overhead_s=messages.send_overhead_s,
-            receive_overhead_s=messages.receive_overhead_s,
+            receive_overhead_s=messages.cpu_s_per_message,  # in a row, messages follow each other at this distance
             latency_s=messages.latency_s,
-            protocol_efficiency=messages.protocol_efficiency,
+            protocol_efficiency=messages.link_efficiency * header_efficiency,
             message_bandwidth_bytes_per_s=messages.bandwidth_bytes_per_s,
             reduce_bandwidth_bytes_per_s=rate_at(self.reduce, size_bytes),
             copy_bandwidth_bytes_per_s=rate_at(self.copy, size_bytes),
             local_overhead_s=self.local_overhead_s,
-            cpu_send_s_per_byte=messages.cpu_send_s_per_byte,
-            cpu_receive_s_per_byte=messages.cpu_receive_s_per_byte,
+            cpu_send_s_per_byte=cpu_s_per_byte / 2,
+            cpu_receive_s_per_byte=cpu_s_per_byte / 2,
             flop_per_s=max(products),
             memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s,
         )

@@ -153,14 +153,14 @@ def _calibration(report: "Report") -> str:
     rows = []
     for name, t in profile.transports.items():
         rows.append([
-            escape(name), format_duration(t.alpha_s), format_duration(t.send_overhead_s),
-            format_bandwidth(t.bandwidth_bytes_per_s), f"{t.protocol_efficiency:.1%}",
-            f"{(t.cpu_send_s_per_byte + t.cpu_receive_s_per_byte) * 1e9:.3g} ns",
+            escape(name), format_duration(t.alpha_s), format_duration(t.cpu_s_per_message),
+            format_bandwidth(t.bandwidth_bytes_per_s), f"{t.link_efficiency:.1%}",
+            f"{t.cpu_s_per_byte * 1e9:.3g} ns", format_duration(t.cpu_s_per_packet),
         ])  # fmt: skip
     columns = [
         "messages over",
         "α",
-        "of it overhead, each end",
+        "of it core time",
         "bandwidth",
         "share of a link's rate",
         "core time a byte",
