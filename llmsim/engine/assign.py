@@ -20,8 +20,10 @@ def assign_paths(
     itemsize = np.array([b.itemsize for b in program.buffers] + [0], dtype=np.int64)  # [-1]: no region
     path = np.empty(len(program), dtype=np.int32)
     work = np.empty(len(program), dtype=np.float64)
-    pairs = _assign(
-        program.world_size,
+    world = program.world_size
+    pairs = np.empty((min(len(program), world * (world - 1)), 2), dtype=np.int32)  # more than will be touched
+    count = _assign(
+        world,
         len(program.streams),
         program.queue_start,
         program.kind,
@@ -37,10 +39,13 @@ def assign_paths(
         local.by_kernel,
         local.kernel_work,
         local.by_collective,
-        path,
-        work,
+        pair_of_peer=np.empty(world, dtype=np.int32),
+        seen_by=np.full(world, -1, dtype=np.int32),
+        path=path,
+        work=work,
+        pairs=pairs,
     )
-    return path, work, pairs
+    return path, work, pairs[:count].copy()
 
 
 @jit
@@ -65,13 +70,14 @@ def _assign(
     kernel_path,
     kernel_work,
     collective_path,
-    path,
+    pair_of_peer,  # scratch, as the next
+    seen_by,  # the rank for which `pair_of_peer` holds
+    path,  # results
     work,
+    pairs,
 ):
-    pairs = np.empty((1024, 2), dtype=np.int32)
+    """Fill the results and return the number of pairs."""
     used = 0
-    pair_of_peer = np.empty(world_size, dtype=np.int32)
-    seen_by = np.full(world_size, -1, dtype=np.int32)  # the rank for which `pair_of_peer` holds
     for rank in range(world_size):
         at = machine[rank]
         for stream in range(streams):
@@ -92,14 +98,10 @@ def _assign(
                         if seen_by[to] != rank:
                             seen_by[to] = rank
                             pair_of_peer[to] = used
-                            if used == len(pairs):
-                                longer = np.empty((2 * used, 2), dtype=np.int32)
-                                longer[:used] = pairs
-                                pairs = longer
                             pairs[used, 0] = rank
                             pairs[used, 1] = to
                             used += 1
                         path[i] = first_pair + pair_of_peer[to]
                     else:
                         path[i] = kind_path[k, at]
-    return pairs[:used].copy()
+    return used

@@ -8,7 +8,7 @@ events are processed in order of time, and rates are shared anew when flows star
 How far rounding can carry: a flow that starts a little later ends later by that, times the ratio of its rates at its
 start and at its end. Long chains of strongly contended messages can therefore magnify the last digit of a double: in a
 pairwise all-to-all of 256 hosts at 4:1 oversubscription, one part in 10^15 more of a single message moves others by
-2 % of the whole, in either engine. There, and only there, the two engines agree no closer than that.
+2 % of the whole, in either engine. In such runs the two engines agree no closer than that.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from llmsim.engine.bound import BoundProgram
 from llmsim.engine.dag import run_dag
 from llmsim.engine.deadlock import deadlock_error
-from llmsim.engine.events import new_heap, new_sharing, run_events
-from llmsim.engine.jit import column, jit
+from llmsim.engine.events import Sharing, new_heap, new_sharing, run_events
+from llmsim.engine.jit import jit
+from llmsim.engine.state import new_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,9 @@ def contention(bound: BoundProgram) -> Contention:
     if len(paths.resource):
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.start))
         np.minimum.at(rate_alone, owner, bound.capacity[paths.resource] / paths.demand)
-    most, queues = _most_asked(
+    resources = len(bound.capacity)
+    total, queues = np.zeros(resources), np.zeros(resources, dtype=np.int64)
+    _most_asked(
         bound.program.queue_start,
         bound.path,
         bound.work,
@@ -51,20 +54,32 @@ def contention(bound: BoundProgram) -> Contention:
         paths.start,
         paths.resource,
         paths.demand,
-        len(bound.capacity),
+        np.full(len(paths), -1, dtype=np.int32),
+        np.zeros(resources),
+        np.empty(resources, dtype=np.int32),
+        total,
+        queues,
     )
-    limiting = np.flatnonzero(most > bound.capacity * (1 + 1e-12))
+    limiting = np.flatnonzero(total > bound.capacity * (1 + 1e-12))
     return Contention(rate_alone, limiting.astype(np.int32), queues[limiting])
 
 
 @jit
-def _most_asked(queue_start, path, work, rate_alone, start, resource, demand, resources):
+def _most_asked(
+    queue_start,
+    path,
+    work,
+    rate_alone,
+    start,
+    resource,
+    demand,
+    seen_path,  # (paths,) of -1: the queue that was last seen to take a path
+    most,  # (resources,) of zeros: the most that the queue at hand asks
+    touched,  # (resources,) scratch
+    total,  # results, (resources,) of zeros
+    queues,
+):
     """Sum over queues of the most that each asks of each resource, and how many ask."""
-    total = np.zeros(resources)
-    queues = np.zeros(resources, dtype=np.int64)
-    most = np.zeros(resources)  # of the queue at hand
-    seen_path = np.full(len(rate_alone), -1, dtype=np.int32)
-    touched = np.empty(resources, dtype=np.int32)
     for queue in range(len(queue_start) - 1):
         n = 0
         for i in range(queue_start[queue], queue_start[queue + 1]):
@@ -83,7 +98,6 @@ def _most_asked(queue_start, path, work, rate_alone, start, resource, demand, re
             total[r] += most[r]
             queues[r] += 1
             most[r] = 0.0
-    return total, queues
 
 
 def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -93,54 +107,26 @@ def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.f
         ProgramError: the program deadlocks.
     """
     found = contention(bound)
-    program, paths = bound.program, bound.paths
-    dependency = program.dependency
-    if len(dependency) and np.any(dependency[1:, 1] < dependency[:-1, 1]):
-        dependency = dependency[np.argsort(dependency[:, 1], kind="stable")]
-    members = np.array([len(contract.ranks) for contract in program.collectives], dtype=np.int64)
-    start_s, end_s = np.empty(len(program)), np.empty(len(program))
-    common = (
-        program.queue_start,
-        program.kind,
-        program.match,
-        *column(program.call),
-        members,
-        np.ascontiguousarray(dependency),
-        np.searchsorted(dependency[:, 1], program.queue_start[:-1]),
-        bound.path,
-        bound.work,
-        paths.delay_s,
-        paths.latency_s,
-        found.rate_alone,
-        bound.send_mode == "rendezvous",
-        start_s,
-        end_s,
-    )
-    if len(found.resources) == 0:  # noqa: SIM108 - one line would hide which engine runs
-        complete = run_dag(*common)
+    run = new_run(bound, found.rate_alone)
+    queues = len(run.head)
+    if len(found.resources):
+        path_start, net = _sharing(bound, found)
+        waiting = np.full(len(bound.path), -1, dtype=np.int32)
+        complete = run_events(run, path_start, net, *new_heap(queues), waiting, np.zeros(queues, dtype=np.uint8))
     else:
-        complete = run_events(*common, *_event_state(bound, found))
-    if complete < len(program):
-        raise deadlock_error(bound, start_s >= 0, end_s >= 0)
-    return start_s, end_s
+        complete = run_dag(run, np.zeros(queues), np.zeros(len(run.missing)))
+    if complete < len(bound.path):
+        raise deadlock_error(bound, run.start_s >= 0, run.end_s >= 0)
+    return run.start_s, run.end_s
 
 
-def _event_state(bound: BoundProgram, found: Contention) -> tuple:
-    """What :func:`run_events` needs beyond the program; paths cross limiting resources only, these numbered anew."""
+def _sharing(bound: BoundProgram, found: Contention) -> tuple[NDArray[np.int64], Sharing]:
+    """The limiting resources, numbered anew, and where each path's crossings of them start."""
     paths = bound.paths
-    queues = len(bound.program.queue_start) - 1
     number = np.full(len(bound.capacity), -1, dtype=np.int32)
     number[found.resources] = np.arange(len(found.resources), dtype=np.int32)
     keep = number[paths.resource] >= 0
-    path_start = np.concatenate([[0], np.cumsum(keep)])[paths.start]
+    start = np.concatenate([[0], np.cumsum(keep)])[paths.start]
     resource, demand = number[paths.resource[keep]], paths.demand[keep]
-    net = new_sharing(queues, path_start, resource, demand, bound.capacity[found.resources], found.queues)
-    return (
-        path_start,
-        net,
-        *new_heap(queues),
-        np.full(len(bound.path), -1, dtype=np.int32),
-        np.full(len(bound.program.collectives), -1, dtype=np.int32),
-        np.zeros(queues, dtype=np.uint8),
-        np.arange(queues, dtype=np.int32)[::-1].copy(),
-    )
+    queues = len(bound.program.queue_start) - 1
+    return start, new_sharing(queues, start, resource, demand, bound.capacity[found.resources], found.queues)

@@ -309,7 +309,8 @@ def share(net, event, order, size, now):
             flow.rate = rate
             flow.since_s = now
             size = _put(event, order, size, queue, now + max(0.0, flow.remaining) / rate)
-    net.counts[:] = 0
+    net.counts[0] = 0
+    net.counts[1] = 0
     return size
 
 
@@ -339,41 +340,15 @@ def _fill(limit, amount, n, capacity):
 
 
 @jit
-def run_events(
-    queue_start,  # (queues + 1,)
-    kind,
-    match,
-    call,
-    call_step,
-    members,  # (collectives,)
-    dependency,  # (m, 2), sorted by the later operation
-    first_dependency,  # (queues,)
-    path,
-    work,
-    delay_s,  # of paths, like the next two
-    latency_s,
-    rate_alone,
-    rendezvous,
-    start_s,  # results
-    end_s,
-    path_start,  # (paths + 1,) into the crossings of resources that can limit
-    net,
-    event,
-    order,
-    waiting,  # (operations,) -1: head of the list of queues that wait for an operation
-    waits_for_members,  # (collectives,) -1: the same of a collective
-    state,  # (queues,) of zeros
-    ready,  # (queues,) all queues: a stack of those to look at
-):
-    """Fill ``start_s`` and ``end_s`` (negative where an operation never happens) and return how many are complete."""
-    queues = len(queue_start) - 1
-    next_waiting = np.empty(queues, dtype=np.int32)
-    head = queue_start.copy()
-    pending = first_dependency.copy()
-    missing = members.copy()
-    start_s[:] = -1.0
-    end_s[:] = -1.0
-    depth = queues
+def run_events(run, path_start, net, event, order, waiting, state):
+    """Run all that can be run, and return how many operations are complete.
+
+    ``path_start`` (paths + 1,) points into the crossings of ``net``; ``waiting`` (operations,) of -1 is the head of the
+    list of queues that wait for an operation; ``state`` (queues,) starts as zeros.
+    """
+    dependency, start_s, end_s = run.dependency, run.start_s, run.end_s
+    path, work, ready, next_waiting = run.path, run.work, run.ready, run.next_waiting
+    depth = len(ready)
     complete = 0
     size = 0
     now = 0.0
@@ -382,80 +357,72 @@ def run_events(
         while depth > 0:
             depth -= 1
             queue = ready[depth]
-            i = head[queue]
-            last = queue_start[queue + 1]
+            i = run.head[queue]
+            last = run.queue_start[queue + 1]
             while i < last:
-                k = kind[i]
+                k = run.kind[i]
                 if state[queue] == _OVER:
                     end_s[i] = now
-                    waiter = waiting[i]
-                    while waiter >= 0:
-                        ready[depth] = waiter
-                        depth += 1
-                        waiter = next_waiting[waiter]
+                    depth = _wake(waiting[i], next_waiting, ready, depth)
                     complete += 1
                     state[queue] = _IDLE
                     i += 1
                     continue
                 waits_for = -1
                 if start_s[i] < 0.0:
-                    at = pending[queue]
+                    at = run.pending[queue]
                     while at < len(dependency) and dependency[at, 1] == i:
                         if end_s[dependency[at, 0]] < 0.0:
                             waits_for = dependency[at, 0]
                             break
                         at += 1
-                    pending[queue] = at
+                    run.pending[queue] = at
                     if waits_for < 0:
                         start_s[i] = now
                         if k == _COLLECTIVE:
-                            c = call[i * call_step]
-                            missing[c] -= 1
-                            waiter = waits_for_members[c] if missing[c] == 0 else -1
-                        elif rendezvous and k in (_RECV, _RECV_REDUCE):
-                            waiter = waiting[i]
+                            c = run.call[i * run.call_step]
+                            run.missing[c] -= 1
+                            if run.missing[c] == 0:
+                                depth = _wake(run.waits_for_members[c], next_waiting, ready, depth)
+                        elif run.rendezvous and k in (_RECV, _RECV_REDUCE):
+                            depth = _wake(waiting[i], next_waiting, ready, depth)
                             waiting[i] = -1
-                        else:
-                            waiter = -1
-                        while waiter >= 0:
-                            ready[depth] = waiter
-                            depth += 1
-                            waiter = next_waiting[waiter]
                 begin = now
                 if waits_for < 0:
                     if k in (_RECV, _RECV_REDUCE):
-                        if end_s[match[i]] < 0.0:
-                            waits_for = match[i]
+                        send = run.match[i]
+                        if end_s[send] < 0.0:
+                            waits_for = send
                         else:
-                            begin = max(now, end_s[match[i]] + latency_s[path[match[i]]])
+                            begin = max(now, end_s[send] + run.latency_s[path[send]])
                     elif k == _SEND:
-                        if rendezvous and start_s[match[i]] < 0.0:
-                            waits_for = match[i]
+                        if run.rendezvous and start_s[run.match[i]] < 0.0:
+                            waits_for = run.match[i]
                     elif k == _COLLECTIVE:
-                        c = call[i * call_step]
-                        if missing[c] > 0:
-                            next_waiting[queue] = waits_for_members[c]
-                            waits_for_members[c] = queue
+                        c = run.call[i * run.call_step]
+                        if run.missing[c] > 0:
+                            next_waiting[queue] = run.waits_for_members[c]
+                            run.waits_for_members[c] = queue
                             break
                 if waits_for >= 0:
                     next_waiting[queue] = waiting[waits_for]
                     waiting[waits_for] = queue
                     break
                 p = path[i]
-                begin += delay_s[p]
+                begin += run.delay_s[p]
                 flows = work[i] > 0.0 and path_start[p + 1] > path_start[p]
                 if work[i] > 0.0 and not flows:
-                    begin += work[i] / rate_alone[p]
+                    begin += work[i] / run.rate_alone[p]
                 if begin > now:
                     state[queue] = _DELAYED
                     size = _put(event, order, size, queue, begin)
                     break
                 if flows:
                     state[queue] = _FLOWING
-                    add_flow(net, queue, path_start[p], path_start[p + 1], rate_alone[p], work[i], now)
+                    add_flow(net, queue, path_start[p], path_start[p + 1], run.rate_alone[p], work[i], now)
                     break
                 state[queue] = _OVER
-            head[queue] = i
+            run.head[queue] = i
 
         # 2. Share resources anew, now that all of this moment's flows have started and ended.
         if net.counts[0] + net.counts[1] > 0:
@@ -468,14 +435,24 @@ def run_events(
         while size > 0 and event[order[0]].time_s == now:
             queue = order[0]
             size = _pop(event, order, size)
-            i = head[queue]
+            i = run.head[queue]
             p = path[i]
             if state[queue] == _FLOWING:
                 remove_flow(net, queue)
             elif work[i] > 0.0 and path_start[p + 1] > path_start[p]:
                 state[queue] = _FLOWING
-                add_flow(net, queue, path_start[p], path_start[p + 1], rate_alone[p], work[i], now)
+                add_flow(net, queue, path_start[p], path_start[p + 1], run.rate_alone[p], work[i], now)
                 continue
             state[queue] = _OVER
             ready[depth] = queue
             depth += 1
+
+
+@jit
+def _wake(queue, next_waiting, ready, depth):
+    """Move a list of waiting queues to the stack; returns its depth."""
+    while queue >= 0:
+        ready[depth] = queue
+        depth += 1
+        queue = next_waiting[queue]
+    return depth
