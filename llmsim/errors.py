@@ -53,7 +53,7 @@ def _finding(found: Any) -> str:
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, LlmsimError):
         text = cause.line()
-    elif found["type"] == "extra_forbidden":
+    elif found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):  # of models, and of dataclasses
         text = "unknown field"
     elif found["type"] == "missing":
         text = "is missing"

@@ -38,15 +38,15 @@ details { margin-top: .6rem; } summary { cursor: pointer; color: var(--fast); }
 
 
 def scatter(report: "Report") -> "Picture":
-    """Predicted against measured, and the errors."""
+    """Predicted against measured, and the errors, coloured by algorithm."""
     from llmsim.plots import predicted_against_measured
 
-    return predicted_against_measured(
-        [
-            (f"{p.case.network}, {p.case.collective} {p.case.algorithm}", p.predicted_s, p.measured_s)
-            for p in report.points
-        ]
-    )
+    points = [(f"{p.case.collective} {p.case.algorithm}", p.predicted_s, p.measured_s) for p in report.points]
+    errors = report.summary
+    title = f"{errors.points} points: median |error| {errors.median_abs:.1%}, 95th percentile {errors.p95_abs:.1%}"
+    picture = predicted_against_measured(points, title=" ")
+    picture.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return picture
 
 
 def page(report: "Report") -> str:
