@@ -5,7 +5,7 @@ program. Collectives are never run here; they are what predictions are tested on
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -26,8 +26,6 @@ from llmsim.program import Program
 
 Progress = Callable[[str], None]  # told what comes next; `STEPS` says how often
 
-_TRIP_S = 0.15  # a probe lasts about this long, so that repeats even out what the rest of the machine does
-
 
 @dataclass(frozen=True)
 class Effort:
@@ -39,6 +37,8 @@ class Effort:
     operand_bytes: tuple[int, ...]
     matrix: tuple[int, ...]
     repeats: int
+    memory_bytes: int = 256 << 20  # of a copy that no cache holds
+    probe_s: float = 0.15  # a probe lasts about this long, so that it evens out what the rest of the machine does
 
 
 FULL = Effort(
@@ -94,7 +94,7 @@ def calibrate(
     lab = backend == "gloo" and netlab_unavailable() is None if lab is None else lab
     progress("copies and additions")
     with WorkerPool(1, backend=None, device=device) as pool:
-        reduce, copy, memory = pool.run(_local, effort.operand_bytes, device)[0]
+        reduce, copy, memory = pool.run(_local, effort, device)[0]
         progress("matrix products")
         dtypes = ("float32", "bfloat16") if device == "cuda" or not quick else ("float32",)
         matmul = pool.run(local_rates.matmul_rates, effort.matrix, dtypes, device)[0]
@@ -126,11 +126,11 @@ def calibrate(
     )
 
 
-def _local(sizes: Sequence[int], device: str) -> tuple[tuple[Rate, ...], tuple[Rate, ...], float]:
+def _local(effort: Effort, device: str) -> tuple[tuple[Rate, ...], tuple[Rate, ...], float]:
     return (
-        local_rates.reduce_rates(sizes, device),
-        local_rates.copy_rates(sizes, device, device),
-        local_rates.memory_bandwidth(256 << 20, device),
+        local_rates.reduce_rates(effort.operand_bytes, device),
+        local_rates.copy_rates(effort.operand_bytes, device, device),
+        local_rates.memory_bandwidth(effort.memory_bytes, device),
     )
 
 
@@ -194,13 +194,13 @@ def _crowd_size() -> int:
 def _transport(name: str, pools: _Pools, effort: Effort, progress: Progress) -> Transport:
     cores = os.cpu_count() or 1
     progress(f"{name}: messages back and forth")
-    trips = {size: _number(size, most=100) for size in effort.message_bytes}
+    trips = {size: _number(effort, size, most=100) for size in effort.message_bytes}
     there_and_back = {size: probes.ping_pong(size, trips[size]) for size in trips}
     one_way = {size: s / (2 * trips[size]) for size, s in _sample(pools.pair, there_and_back, effort).items()}
     alone = fit_latency_bandwidth("one-way time of a message", one_way)
     progress(f"{name}: small messages all at once")
     crowd = next(iter(pools.crowds.values()))
-    number = _number(4, most=100)
+    number = _number(effort, 4, most=100)
     at_once = {size: probes.exchange(size, number, crowd.world_size) for size in effort.small_bytes}
     core_s = cores / (number * crowd.world_size)
     small = {size: s * core_s for size, s in _sample(crowd, at_once, effort).items()}
@@ -244,7 +244,7 @@ def _processor_fit(crowds: Mapping[float, WorkerPool], effort: Effort) -> Fit:
     cores = os.cpu_count() or 1
     points = []
     for packet_bytes, pool in crowds.items():
-        program = probes.exchange(effort.large_bytes, _number(effort.large_bytes, most=50), pool.world_size)
+        program = probes.exchange(effort.large_bytes, _number(effort, effort.large_bytes, most=50), pool.world_size)
         seconds = float(np.median(_sample(pool, {0: program}, effort)[0]))
         points.append((1 / packet_bytes, cores * seconds / program.message_bytes))
     x, y = np.array(points).T
@@ -260,16 +260,16 @@ def _processor_fit(crowds: Mapping[float, WorkerPool], effort: Effort) -> Fit:
 
 def _link_fit(pool: WorkerPool, rate_bytes_per_s: float, effort: Effort) -> Fit:
     """What of a shaped link's rate messages reach, headers taken off."""
-    number = {size: max(2, round(_TRIP_S * rate_bytes_per_s / size)) for size in (256 << 10, 1 << 20)}
+    number = {size: max(2, round(effort.probe_s * rate_bytes_per_s / size)) for size in (256 << 10, 1 << 20)}
     programs = {size: probes.exchange(size, messages, 2) for size, messages in number.items()}
     seconds = _sample(pool, programs, effort)
     samples = {size: size * number[size] / rate_bytes_per_s / seconds[size] for size in number}
     return fit_mean("share of a link's rate, headers taken off", samples, "link_efficiency", "size in bytes")
 
 
-def _number(size_bytes: int, most: int) -> int:
-    """Messages in one probe: as many as take about `_TRIP_S`, at a guess of 100 µs and 2 GB/s."""
-    return int(np.clip(_TRIP_S / (1e-4 + size_bytes / 2e9) / 2, 2, most))
+def _number(effort: Effort, size_bytes: int, most: int) -> int:
+    """Messages in one probe: as many as take about its time, at a guess of 100 µs and 2 GB/s."""
+    return int(np.clip(effort.probe_s / (1e-4 + size_bytes / 2e9) / 2, 2, most))
 
 
 def _local_overhead(pool: WorkerPool, effort: Effort) -> float:

@@ -27,6 +27,7 @@ from llmsim.validation import Case, Overlay, Pair, Point, Report
 Progress = Callable[[str], None]
 
 _TOPOLOGY = {"star": "switch", "two-racks": "two-racks"}
+_UNSHAPED = 1e15  # bytes/s: here links never limit, only processors and what one message reaches
 _ITEM_BYTES = 4
 
 
@@ -43,9 +44,10 @@ class Network:
         return cls(case.network, case.world_size, case.bandwidth_bytes_per_s)
 
     def cluster(self) -> Cluster:
-        """The model of it, all ranks on the cores of this machine."""
-        name, rate = ("switch", float("inf")) if self.name == "loopback" else (_TOPOLOGY[self.name], self.rate())
-        return on_one_host(build_topology(name, self.world_size, rate, 0.0), float(os.cpu_count() or 1))
+        """The model of it; CPU ranks share the cores of this machine."""
+        name, rate = (_TOPOLOGY[self.name], self.rate()) if self.name in _TOPOLOGY else ("switch", _UNSHAPED)
+        cluster = build_topology(name, self.world_size, rate, 0.0)
+        return cluster if self.name == "nccl" else on_one_host(cluster, float(os.cpu_count() or 1))
 
     def rate(self) -> float:
         if self.bandwidth_bytes_per_s is None:
@@ -54,8 +56,8 @@ class Network:
 
     def costs(self, profile: Profile, size_bytes: float) -> Costs:
         """What operations cost there, by the profile."""
-        if self.name == "loopback":
-            return profile.costs("loopback", size_bytes=size_bytes)
+        if self.name not in _TOPOLOGY:
+            return profile.costs(self.name, size_bytes=size_bytes)
         shape = shape_for(build_topology(_TOPOLOGY[self.name], self.world_size, self.rate(), 0.0))
         return profile.costs(
             "netlab",
@@ -67,8 +69,9 @@ class Network:
     @contextmanager
     def pool(self, timeout_s: float) -> Iterator[WorkerPool]:
         """Processes on it."""
-        if self.name == "loopback":
-            with WorkerPool(self.world_size, timeout_s=timeout_s) as pool:
+        if self.name not in _TOPOLOGY:
+            backend, device = ("nccl", "cuda") if self.name == "nccl" else ("gloo", "cpu")
+            with WorkerPool(self.world_size, backend=backend, device=device, timeout_s=timeout_s) as pool:
                 yield pool
             return
         with (

@@ -99,14 +99,19 @@ def fit_latency_bandwidth(quantity: str, samples: Mapping[int, ArrayLike]) -> Fi
     Args:
         samples: size in bytes → seconds of each repeat.
 
+    Where noise hides that larger messages take longer, the bandwidth is the one at which the largest would take its
+    time, a lower bound; the residuals then show that the fit is none.
+
     Raises:
-        InputError: fewer than two sizes, or times that do not grow with the size.
+        InputError: fewer than two sizes, or only empty messages.
     """
     times = medians(samples)
     x, y = np.array(list(times), dtype=float), np.array(list(times.values()))
     latency_s, s_per_byte = fit_line(x, y)
+    if x.max() <= 0:
+        raise InputError("empty messages show no bandwidth", where=quantity)
     if s_per_byte <= 0:
-        raise InputError("times do not grow with the size, so they give no bandwidth", where=quantity)
+        s_per_byte = float(y[x.argmax()] / x.max())
     points = tuple(FitPoint(a, b, latency_s + a * s_per_byte) for a, b in zip(x.tolist(), y.tolist(), strict=True))
     return Fit(
         quantity=quantity,

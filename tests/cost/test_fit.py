@@ -60,6 +60,13 @@ def test_no_line_without_negative_parameters_is_better(data):
             assert best <= cost(a, b) * (1 + 1e-9) + 1e-12
 
 
+def test_noise_that_hides_the_size_gives_a_lower_bound_and_large_residuals():
+    fit = fit_latency_bandwidth("t", {4: [2.0], 1000: [1.0]})
+    assert fit.parameters["bandwidth_bytes_per_s"] == 1000.0
+    assert fit.parameters["latency_s"] > 0
+    assert fit.worst_residual > 0.5
+
+
 def test_a_line_through_a_known_intercept():
     x = np.array([1.0, 2.0, 4.0])
     assert fit_line(x, 3 + 2 * x, through=3.0) == (3.0, pytest.approx(2.0))
@@ -84,7 +91,7 @@ def test_medians():
         ({4: [1e-4]}, "too few"),
         ({4: [1.0], 8: [0.0]}, "above zero"),
         ({4: [1.0], 8: [float("nan")]}, "above zero"),
-        ({4: [2.0], 1 << 20: [1.0]}, "do not grow"),
+        ({-1: [2.0], 0: [1.0]}, "show no bandwidth"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(samples, match):
