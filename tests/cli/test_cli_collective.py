@@ -150,7 +150,7 @@ def test_no_bytes_still_take_latency(llmsim):
 
 def profile_of(tmp_path):
     """A calibrated machine in a file."""
-    transport = Transport(1e-5, 2e-5, 3e-5, 1e9, 0.9, 0.0, 0.0, ())
+    transport = Transport(3e-5, 0.0, 1e9, 0.9, 0.0, 0.0, ())
     machine = Machine("a CPU", 2, 2**33, "Linux", "3.11", "2.13", "2026-01-01T00:00:00Z")
     rate = (Rate(2**20, 1e10),)
     transports = {"loopback": transport, "wire": replace(transport, latency_s=1e-3)}
@@ -164,9 +164,9 @@ def test_a_profile_adds_what_messages_cost(llmsim, tmp_path, engine):
     file = profile_of(tmp_path)
     command = f"collective all-reduce --algorithm ring --topology ring --ranks 4 --size 4MB --engine {engine} --json"
     found = llmsim(f"{command} --profile {file} --bandwidth 100MB/s --latency 1us").json
-    step_s = 1e-6 + 6e-5 + 1e6 / 0.9e8
+    step_s = 1e-6 + 3e-5 + 1e6 / 0.9e8
     assert found["time_s"] == pytest.approx(6 * step_s + 3 * 1e6 / 1e10, rel=1e-9)
-    assert found["latency_share"] == pytest.approx(6 * 6.1e-5 / found["time_s"], rel=1e-6)
+    assert found["latency_share"] == pytest.approx(6 * 3.1e-5 / found["time_s"], rel=1e-6)
     assert found["lower_bound_s"] <= found["time_s"]
     other = llmsim(f"{command} --profile {file} --bandwidth 100MB/s --latency 1us --transport wire").json
     assert other["time_s"] == pytest.approx(found["time_s"] + 6 * (1e-3 - 3e-5), rel=1e-9)

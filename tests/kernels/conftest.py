@@ -1,9 +1,9 @@
 """Pools of worker processes are expensive to make: tests that do not break theirs share one for each world size."""
 
 import os
-from pathlib import Path
 
 import pytest
+from processes import children_of, command
 
 pytest.importorskip("torch")
 
@@ -26,21 +26,3 @@ def pools():
         one.close()
     zygote.shutdown()
     assert [p for p in children_of(os.getpid()) if "llmsim_kernels" in command(p)] == []
-
-
-def children_of(pid: int) -> list[int]:
-    """All processes below ``pid``."""
-    below = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in task.read_text().split()
-    ]  # fmt: skip
-    return below + [deeper for child in below if Path(f"/proc/{child}").exists() for deeper in children_of(child)]
-
-
-def command(pid: int) -> str:
-    """The command line of a process, empty if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

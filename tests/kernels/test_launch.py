@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import children_of
 from llmsim_kernels import zygote
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
+from processes import children_of
 
 from llmsim.errors import ExecutionError, InputError
 from llmsim.program import Builder, Kernel, Region, collective
@@ -235,7 +235,7 @@ OWNER = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_the_workers_of_a_process_that_ends_end_too(tmp_path, number):
     script = tmp_path / "owner.py"
     script.write_text(textwrap.dedent(OWNER))

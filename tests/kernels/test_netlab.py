@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import children_of
 from llmsim_kernels import netlab as module
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.netlab import Shape, netlab, netlab_unavailable, shape_for
+from processes import children_of
 from test_launch import gone
 
 from llmsim.cluster import leaf_spine, ring, switch, torus, two_racks
