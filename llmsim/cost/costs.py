@@ -16,7 +16,9 @@ class Costs:
     arrived, then ``receive_overhead_s`` on its receiver's stream. α of the α–β model is the sum of all but the S term.
 
     The ``cpu_*_s_per_byte`` figures are core-seconds; they matter only on hosts whose ``cores`` are stated, and slow
-    ranks down when their sum exceeds the cores.
+    ranks down when their sum exceeds the cores. There ``receive_overhead_s``, ``local_overhead_s`` and the times of
+    kernels, copies and reductions are processor time too, so that many small messages share the cores as large ones do;
+    ``send_overhead_s`` is a delay everywhere.
     """
 
     send_overhead_s: float = 0.0

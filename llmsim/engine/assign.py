@@ -36,6 +36,7 @@ def assign_paths(
         machine,
         local.by_kind,
         local.work_per_byte,
+        local.fixed_work,
         local.by_kernel,
         local.kernel_work,
         local.by_collective,
@@ -67,6 +68,7 @@ def _assign(
     machine,
     kind_path,
     kind_work,
+    kind_fixed,
     kernel_path,
     kernel_work,
     collective_path,
@@ -93,6 +95,7 @@ def _assign(
                     work[i] = 0.0
                 else:
                     work[i] = kind_work[k] * (count[i * count_step] * itemsize[buffer[i * buffer_step]])
+                    work[i] += kind_fixed[k, at]
                     if k == _SEND:
                         to = peer[i * peer_step]
                         if seen_by[to] != rank:

@@ -70,6 +70,7 @@ class LocalPaths:
     paths: Paths
     by_kind: NDArray[np.int32]  # (kinds, machines)
     work_per_byte: NDArray[np.float64]  # (kinds,)
+    fixed_work: NDArray[np.float64]  # (kinds, machines), of an operation of any size
     by_kernel: NDArray[np.int32]  # (kernels, machines)
     kernel_work: NDArray[np.float64]  # (kernels,) on machines other than 0
     by_collective: NDArray[np.int32]  # (collectives,)
@@ -78,7 +79,7 @@ class LocalPaths:
 def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPaths:
     """Paths over no link; ``cores`` are the resources of the hosts whose cores are stated.
 
-    With cores to share, the time of a kernel is work for one core; without, it is simply a delay.
+    With cores to share, overheads and the times of kernels are work for one core; without, they are simply delays.
 
     Raises:
         InputError: a COLLECTIVE without a price.
@@ -87,15 +88,17 @@ def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPa
     max_rate: list[float] = []
     uses: list[tuple[int, int, float]] = []
 
-    def add(delay: float, rate: float = inf, core: int | None = None) -> int:
+    def add(delay: float, rate: float = inf) -> int:
         delay_s.append(delay)
         max_rate.append(rate)
-        if core is not None:
-            uses.append((len(delay_s) - 1, core, 1.0 / rate))
         return len(delay_s) - 1
 
-    machines = [None, *cores]
-    by_kind = np.full((len(Kind), len(machines)), -1, dtype=np.int32)
+    def add_to_core(core: int, rate: float) -> int:
+        uses.append((len(delay_s), core, 1.0 / rate))
+        return add(0.0, rate)
+
+    by_kind = np.full((len(Kind), 1 + len(cores)), -1, dtype=np.int32)
+    fixed_work = np.zeros(by_kind.shape)
     work_per_byte = np.zeros(len(Kind))
     work_per_byte[Kind.SEND] = 1.0
     for kind, overhead_s, rate in (
@@ -104,15 +107,18 @@ def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPa
         (Kind.REDUCE, costs.local_overhead_s, costs.reduce_bandwidth_bytes_per_s),
         (Kind.COPY, costs.local_overhead_s, costs.copy_bandwidth_bytes_per_s),
     ):
-        by_kind[kind] = [add(overhead_s, rate, core) for core in machines]
+        per_s = rate if isfinite(rate) else _CORE_WORK_PER_S
+        by_kind[kind, 0] = add(overhead_s, rate)
+        by_kind[kind, 1:] = [add_to_core(core, per_s) for core in cores]
+        fixed_work[kind, 1:] = overhead_s * per_s
         work_per_byte[kind] = 1.0 if isfinite(rate) else 0.0
 
     reduce = costs.reduce_bandwidth_bytes_per_s
     unit = reduce if isfinite(reduce) else _CORE_WORK_PER_S
     kernel_s = [costs.kernel_s(kernel) for kernel in program.kernels]
-    by_kernel = np.empty((len(kernel_s), len(machines)), dtype=np.int32)
+    by_kernel = np.empty((len(kernel_s), 1 + len(cores)), dtype=np.int32)
     by_kernel[:, 0] = [add(costs.local_overhead_s + seconds) for seconds in kernel_s]
-    by_kernel[:, 1:] = [add(costs.local_overhead_s, unit, core) for core in cores]
+    by_kernel[:, 1:] = [add_to_core(core, unit) for core in cores]
 
     path, resource, demand = zip(*uses, strict=True) if uses else ((), (), ())
     by_collective = [add(seconds) for seconds in _collective_s(program, costs)]
@@ -125,8 +131,9 @@ def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPa
         ),
         by_kind=by_kind,
         work_per_byte=work_per_byte,
+        fixed_work=fixed_work,
         by_kernel=by_kernel,
-        kernel_work=np.array(kernel_s, dtype=np.float64) * unit,
+        kernel_work=(costs.local_overhead_s + np.array(kernel_s, dtype=np.float64)) * unit,
         by_collective=np.array(by_collective, dtype=np.int32),
     )
 
