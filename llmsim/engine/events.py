@@ -10,8 +10,6 @@ the max-min fair allocation, since every flow then has a bottleneck: a used-up r
 (Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2). So when flows start or end, only levels that no longer
 agree are recomputed; a change reaches another resource only through a flow whose rate it changes, and only if that
 resource is, or may now be, used up.
-
-Functions that call each other stand in this one file, as Numba's cache notices changes of the file that it caches only.
 """
 
 from typing import NamedTuple
@@ -27,79 +25,76 @@ _IDLE, _DELAYED, _FLOWING, _OVER = 0, 1, 2, 3  # what the next operation of a qu
 
 # a binary heap of at most one event a queue ---------------------------------------------------------------------------
 
-# `event` has one record a queue, `order` the queues in heap order, and the caller keeps the size. Ties are broken by
-# the number of the queue, so that runs repeat exactly.
+# Each entry has its time beside the item it belongs to, so that comparisons stay in one place of memory; `place` finds
+# the entry of an item. Four entries share a parent, and a cache line. The caller keeps the size. Ties are broken by the
+# number of the item, so that runs repeat exactly.
 
-EVENT = np.dtype([("time_s", np.float64), ("place", np.int64)])  # place in `order`, -1 where there is no event
+ENTRY = np.dtype([("time_s", np.float64), ("item", np.int64)])
 
 
-def new_heap(queues: int):
-    """No events: ``event`` and ``order``."""
-    event = np.zeros(queues, dtype=EVENT)
-    event["place"] = -1
-    return event, np.empty(queues, dtype=np.int32)
+def new_heap(items: int) -> tuple[NDArray, NDArray[np.int32]]:
+    """No entries: ``heap``, and ``place`` by item, -1 where it has no entry."""
+    return np.empty(items, dtype=ENTRY), np.full(items, -1, dtype=np.int32)
 
 
 @jit
-def _put(event, order, size, queue, time_s):
-    """Add an event, or change the time of the one that is there; returns the size."""
-    at = event[queue].place
-    rises = True
+def _put(heap, place, size, item, time_s):
+    """Add an entry, or change the time of the one that is there; returns the size."""
+    at = place[item]
     if at < 0:
         at = size
         size += 1
-    else:
-        rises = time_s < event[queue].time_s
-    event[queue].time_s = time_s
-    if rises:
-        while at > 0:
-            parent = (at - 1) >> 1
-            above = order[parent]
-            if event[above].time_s < time_s or (event[above].time_s == time_s and above < queue):
-                break
-            order[at] = above
-            event[above].place = at
-            at = parent
-        order[at] = queue
-        event[queue].place = at
-    else:
-        _sink(event, order, size, queue, at)
+    elif heap[at].time_s < time_s:
+        _sink(heap, place, size, item, time_s, at)
+        return size
+    while at > 0:
+        parent = (at - 1) >> 2
+        above = heap[parent]
+        if above.time_s < time_s or (above.time_s == time_s and above.item < item):
+            break
+        heap[at].time_s = above.time_s
+        heap[at].item = above.item
+        place[above.item] = at
+        at = parent
+    heap[at].time_s = time_s
+    heap[at].item = item
+    place[item] = at
     return size
 
 
 @jit
-def _pop(event, order, size):
-    """Remove the first event; returns the size."""
-    event[order[0]].place = -1
+def _pop(heap, place, size):
+    """Remove the first entry; returns the size."""
+    place[heap[0].item] = -1
     size -= 1
     if size > 0:
-        _sink(event, order, size, order[size], 0)
+        _sink(heap, place, size, heap[size].item, heap[size].time_s, 0)
     return size
 
 
 @jit
-def _sink(event, order, size, queue, at):
-    """Find the place for a queue at ``at`` or below."""
-    time_s = event[queue].time_s
+def _sink(heap, place, size, item, time_s, at):
+    """Find the place of an entry at ``at`` or below."""
     while True:
-        child = 2 * at + 1
-        if child >= size:
+        first = 4 * at + 1
+        if first >= size:
             break
-        below = order[child]
-        if child + 1 < size:
-            other = order[child + 1]
-            if event[other].time_s < event[below].time_s or (
-                event[other].time_s == event[below].time_s and other < below
+        least = first
+        for child in range(first + 1, min(first + 4, size)):
+            if heap[child].time_s < heap[least].time_s or (
+                heap[child].time_s == heap[least].time_s and heap[child].item < heap[least].item
             ):
-                child += 1
-                below = other
-        if time_s < event[below].time_s or (time_s == event[below].time_s and queue < below):
+                least = child
+        below = heap[least]
+        if time_s < below.time_s or (time_s == below.time_s and item < below.item):
             break
-        order[at] = below
-        event[below].place = at
-        at = child
-    order[at] = queue
-    event[queue].place = at
+        heap[at].time_s = below.time_s
+        heap[at].item = below.item
+        place[below.item] = at
+        at = least
+    heap[at].time_s = time_s
+    heap[at].item = item
+    place[item] = at
 
 
 # levels and rates -----------------------------------------------------------------------------------------------------
@@ -118,6 +113,7 @@ FLOW = np.dtype(  # of the queue with this number
         ("first", np.int64),  # its crossings are crossing[first:last]
         ("last", np.int64),
         ("stale", np.bool_),  # on the list of those whose rate may have to change
+        ("fixed", np.bool_),  # scratch of `fill_all`
     ]
 )
 RESOURCE = np.dtype(
@@ -127,6 +123,8 @@ RESOURCE = np.dtype(
         ("asked", np.float64),  # where the level is inf: total demand, or more, of its flows at their rates
         ("room", np.int64),  # it lists its flows from here on
         ("flows", np.int64),
+        ("rising", np.int64),  # scratch of `fill_all`: its flows that are not fixed yet, and their demand
+        ("rising_demand", np.float64),
         ("wrong", np.bool_),  # on the list of those whose level may have to change
     ]
 )
@@ -144,10 +142,12 @@ class Sharing(NamedTuple):
     place: NDArray[np.int64]  # (queues, longest path): where a flow is listed
     stale: NDArray[np.int32]  # a list of queues
     wrong: NDArray[np.int32]  # a ring of resources
-    counts: NDArray[np.int64]  # of `stale` and of `wrong`
+    counts: NDArray[np.int64]  # of `stale`, of `wrong`, and of flows
     limit: NDArray[np.float64]  # scratch: flows of one resource
     left: NDArray[np.float64]
     amount: NDArray[np.float64]
+    turn: NDArray  # scratch of `fill_all`: a heap of resources and, behind them, flows
+    turn_place: NDArray[np.int32]
 
 
 def new_sharing(
@@ -164,6 +164,7 @@ def new_sharing(
     crossing["resource"] = path_resource
     crossing["demand"] = path_demand
     scratch = int(most.max())
+    turn, turn_place = new_heap(len(capacity) + queues)
     return Sharing(
         flow=flow,
         resource=resource,
@@ -172,10 +173,12 @@ def new_sharing(
         place=np.empty((queues, int(np.diff(path_start).max())), dtype=np.int64),
         stale=np.empty(queues, dtype=np.int32),
         wrong=np.empty(len(capacity), dtype=np.int32),
-        counts=np.zeros(2, dtype=np.int64),
+        counts=np.zeros(3, dtype=np.int64),
         limit=np.empty(scratch),
         left=np.empty(scratch),
         amount=np.empty(scratch),
+        turn=turn,
+        turn_place=turn_place,
     )
 
 
@@ -189,6 +192,7 @@ def add_flow(net, queue, first, last, max_rate, work, now):
     flow.max_rate = max_rate
     flow.first = first
     flow.last = last
+    net.counts[2] += 1
     if not flow.stale:
         flow.stale = True
         net.stale[net.counts[0]] = queue
@@ -221,6 +225,7 @@ def remove_flow(net, queue):
             resource, -net.crossing[flow.first + hop].demand * flow.rate, net.wrong, 0, net.counts[1], r
         )
     flow.rate = -1.0
+    net.counts[2] -= 1
 
 
 @jit
@@ -240,13 +245,15 @@ def _ask(resource, more, wrong, begin, count, r):
 
 
 @jit
-def share(net, event, order, size, now):
+def share(net, heap, place, size, now):
     """Bring levels, rates and the forecasts of completions up to date; returns the number of events."""
     crossing, limit = net.crossing, net.limit
     stale, begin, wrong = net.counts[0], 0, net.counts[1]
-    same = _SAME
-    steps = 0
+    patience = 100 + len(net.resource) + 4 * net.counts[2]
     while wrong > 0:
+        if patience < 0:  # levels depend on each other so much that it is quicker to start from nothing
+            stale = fill_all(net, stale)
+            break
         # 1. Recompute the level of the next resource that may be wrong.
         r = net.wrong[begin]
         begin = begin + 1 if begin + 1 < len(net.wrong) else 0
@@ -254,6 +261,7 @@ def share(net, event, order, size, now):
         resource = net.resource[r]
         resource.wrong = False
         flows = resource.flows
+        patience -= 1 + flows
         asked = 0.0
         for n in range(flows):
             flow = net.flow[net.listed[resource.room + n].queue]
@@ -270,10 +278,7 @@ def share(net, event, order, size, now):
         resource.asked = asked
         level = np.inf if asked <= resource.capacity else _fill(net.left, net.amount, flows, resource.capacity)
         old = resource.level
-        steps += 1
-        if steps % (100 * len(net.wrong)) == 0:
-            same *= 2.0
-        if level == old or abs(level - old) <= same * min(level, old):
+        if level == old or abs(level - old) <= _SAME * min(level, old):
             continue
         resource.level = level
 
@@ -308,9 +313,74 @@ def share(net, event, order, size, now):
             flow.remaining -= flow.rate * (now - flow.since_s)
             flow.rate = rate
             flow.since_s = now
-            size = _put(event, order, size, queue, now + max(0.0, flow.remaining) / rate)
+            size = _put(heap, place, size, queue, now + max(0.0, flow.remaining) / rate)
     net.counts[0] = 0
     net.counts[1] = 0
+    return size
+
+
+@jit
+def fill_all(net, stale):
+    """Find all levels by progressive filling, in rising order; marks all flows as stale and returns how many are."""
+    turn, turn_place, resources = net.turn, net.turn_place, len(net.resource)
+    size = 0
+    for r in range(resources):
+        resource = net.resource[r]
+        resource.wrong = False
+        resource.level = np.inf
+        resource.asked = 0.0
+        resource.rising = resource.flows
+        resource.rising_demand = 0.0
+        for at in range(resource.room, resource.room + resource.flows):
+            queue, hop = net.listed[at].queue, net.listed[at].hop
+            flow = net.flow[queue]
+            resource.rising_demand += net.crossing[flow.first + hop].demand
+            if hop == 0:  # once for each flow
+                flow.fixed = False
+                size = _put(turn, turn_place, size, resources + queue, flow.max_rate)
+                if not flow.stale:
+                    flow.stale = True
+                    net.stale[stale] = queue
+                    stale += 1
+        if resource.flows > 0:
+            size = _put(turn, turn_place, size, r, resource.capacity / resource.rising_demand)
+    level = 0.0
+    rising = net.counts[2]
+    while rising > 0:
+        item = turn[0].item
+        level = max(level, turn[0].time_s)
+        size = _pop(turn, turn_place, size)
+        if item >= resources:
+            if not net.flow[item - resources].fixed:
+                size = _fix(net, item - resources, level, size)
+                rising -= 1
+        elif net.resource[item].rising > 0:
+            resource = net.resource[item]
+            resource.level = level
+            rising -= resource.rising
+            for at in range(resource.room, resource.room + resource.flows):
+                queue = net.listed[at].queue
+                if not net.flow[queue].fixed:
+                    size = _fix(net, queue, level, size)
+    for at in range(size):
+        turn_place[turn[at].item] = -1
+    return stale
+
+
+@jit
+def _fix(net, queue, level, size):
+    """A flow rises no further than ``level``: the rest of what it crosses is for others."""
+    flow = net.flow[queue]
+    flow.fixed = True
+    for k in range(flow.first, flow.last):
+        r = net.crossing[k].resource
+        resource = net.resource[r]
+        resource.asked += level * net.crossing[k].demand
+        resource.rising -= 1
+        resource.rising_demand -= net.crossing[k].demand
+        if resource.rising > 0 and resource.level == np.inf:
+            used_up_at = (resource.capacity - resource.asked) / resource.rising_demand
+            size = _put(net.turn, net.turn_place, size, r, max(level, used_up_at))
     return size
 
 
@@ -340,7 +410,7 @@ def _fill(limit, amount, n, capacity):
 
 
 @jit
-def run_events(run, path_start, net, event, order, waiting, state):
+def run_events(run, path_start, net, heap, place, waiting, state):
     """Run all that can be run, and return how many operations are complete.
 
     ``path_start`` (paths + 1,) points into the crossings of ``net``; ``waiting`` (operations,) of -1 is the head of the
@@ -415,7 +485,7 @@ def run_events(run, path_start, net, event, order, waiting, state):
                     begin += work[i] / run.rate_alone[p]
                 if begin > now:
                     state[queue] = _DELAYED
-                    size = _put(event, order, size, queue, begin)
+                    size = _put(heap, place, size, queue, begin)
                     break
                 if flows:
                     state[queue] = _FLOWING
@@ -426,15 +496,15 @@ def run_events(run, path_start, net, event, order, waiting, state):
 
         # 2. Share resources anew, now that all of this moment's flows have started and ended.
         if net.counts[0] + net.counts[1] > 0:
-            size = share(net, event, order, size, now)
+            size = share(net, heap, place, size, now)
         if size == 0:
             return complete
 
         # 3. Go to the next moment, and take all events that happen then.
-        now = event[order[0]].time_s
-        while size > 0 and event[order[0]].time_s == now:
-            queue = order[0]
-            size = _pop(event, order, size)
+        now = heap[0].time_s
+        while size > 0 and heap[0].time_s == now:
+            queue = heap[0].item
+            size = _pop(heap, place, size)
             i = run.head[queue]
             p = path[i]
             if state[queue] == _FLOWING:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_network import amounts
 
-from llmsim.engine.events import add_flow, new_heap, new_sharing, remove_flow, share
+from llmsim.engine.events import add_flow, fill_all, new_heap, new_sharing, remove_flow, share
 from llmsim.engine.network import FlowPath, max_min_rates
 
 
@@ -21,8 +21,8 @@ def changes(draw):
 
 
 @settings(max_examples=200, deadline=None)
-@given(changes())
-def test_rates_after_any_changes_equal_those_from_scratch(change):
+@given(changes(), st.booleans())
+def test_rates_after_any_changes_equal_those_from_scratch(change, all_anew):
     capacity, paths, batches = change
     queues = len(paths)
     lengths = [len(path.demand) for path in paths]
@@ -45,6 +45,9 @@ def test_rates_after_any_changes_equal_those_from_scratch(change):
             else:
                 add_flow(net, q, start[q], start[q + 1], paths[q].max_rate, 1.0, 0.0)
         running ^= batch
+        if all_anew:
+            net.counts[0] = fill_all(net, net.counts[0])
+            net.counts[1] = 0
         size = share(net, event, order, size, 0.0)
         flows = sorted(running)
         expected = max_min_rates([paths[q] for q in flows], capacity)
