@@ -88,10 +88,13 @@ def calibrate(
         InputError: a device that is not here.
         ExecutionError: a probe failed, or a lab was asked for and cannot be built.
     """
+    if (backend, device) not in (("gloo", "cpu"), ("nccl", "cuda")):
+        raise InputError(f"{backend!r} on {device!r} cannot be calibrated", mend="use gloo on cpu or nccl on cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("there is no GPU here", where="device cuda", mend="use cpu")
     effort = effort or (QUICK if quick else FULL)
     lab = backend == "gloo" and netlab_unavailable() is None if lab is None else lab
+    machine = machine_card()
     progress("copies and additions")
     with WorkerPool(1, backend=None, device=device) as pool:
         reduce, copy, memory = pool.run(_local, effort, device)[0]
@@ -112,7 +115,7 @@ def calibrate(
         with _lab_pools() as pools:
             transports["netlab"] = _transport("netlab", pools, effort, progress)
     return Profile(
-        machine=machine_card(),
+        machine=machine,
         backend=backend,
         device=device,
         transports=transports,

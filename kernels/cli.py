@@ -52,6 +52,14 @@ def _calibrated(quick: bool, backend: str = "gloo", device: str = "cpu", lab: "b
         return calibrate(quick, backend=backend, device=device, lab=lab, progress=step)
 
 
+def _folder(output: Path) -> None:
+    """Make it now: after minutes of measuring is no time to learn that it cannot be written."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make this folder: {error.strerror}", where=str(output)) from error
+
+
 def _profile(path: Path | None, quick: bool) -> Profile:
     """The profile of the file, the one that lies where calibrate writes it, or a new one."""
     if path is not None or PROFILE.exists():
@@ -71,12 +79,16 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Measure this machine into a profile: messages, copies, additions, matrix products."""
+    _folder(output.parent)
     profile = _calibrated(quick, backend, device, lab)
     profile.save(output)
     if as_json:
         print_json({"profile": str(output), **profile.to_dict()})
         return
     _show_profile(profile)
+    for name, fit in profile.fits():
+        if fit.median_residual > 0.25:
+            console().print(f"{name}: {fit.quantity}: residuals of {fit.median_residual:.0%}; measure again when idle.")
     console().print(f"Written to {output}.")
 
 
@@ -84,6 +96,8 @@ def _show_profile(profile: Profile) -> None:
     out = console()
     machine = profile.machine
     out.print(f"{machine.cpu}, {machine.cores} cores, {machine.kernel}, PyTorch {machine.torch}")
+    if machine.busy_cores >= 0.15:
+        out.print(f"  not idle: others kept {machine.busy_cores:.1f} cores at work, which spoils figures")
     for accelerator in machine.accelerators:
         out.print(f"  {accelerator}")
     rows = [
@@ -130,6 +144,7 @@ def validate(
     from llmsim_kernels.cases import full_cases, pair_cases
     from llmsim_kernels.netlab import netlab_unavailable
 
+    _folder(output)
     calibrated = _profile(profile, quick)
     reason = netlab_unavailable()
     if quick or reason is not None:
@@ -147,6 +162,7 @@ def demo(
     import torch
     from llmsim_kernels.netlab import netlab_unavailable
 
+    _folder(output)
     several = torch.cuda.is_available() and torch.cuda.device_count() > 1
     backend, device = ("nccl", "cuda") if several else ("gloo", "cpu")
     profile = _calibrated(True, backend, device)
@@ -261,7 +277,8 @@ def lab(
         ["measured", f"{format_duration(result.time_s)} (median of {len(result.repeats_s)})"],
         ["error", f"{answer['error']:+.1%}"],
     ]
-    out.print(table(["", ""], rows_, title=result.name))
+    out.print(result.name)
+    out.print(table(["", ""], rows_))
     if known is None:
         out.print("Run llmsim calibrate once to have overheads and processor time in the prediction.")
 

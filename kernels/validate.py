@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
+from llmsim_kernels.machine import busy_cores
 from llmsim_kernels.netlab import netlab, shape_for
 
 from llmsim.cluster import Cluster, build_topology, on_one_host
@@ -29,6 +30,7 @@ Progress = Callable[[str], None]
 _TOPOLOGY = {"star": "switch", "two-racks": "two-racks"}
 _UNSHAPED = 1e15  # bytes/s: here links never limit, only processors and what one message reaches
 _ITEM_BYTES = 4
+_BUSY = 0.15  # cores; a machine that does nothing else stays below
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def validate(
     predictions = {case: predict(case, profile) for case in cases}
     chosen = overlay if overlay is not None else cases[len(cases) // 2]
     predicted_at = _now()
+    busy = busy_cores()
     _write_down(predictions, predicted_at, Path(directory) / f"{stem}-predictions.json")
     points: dict[Case, Point] = {}
     paired: dict[Case, Pair] = {}
@@ -154,8 +157,17 @@ def validate(
         measured_at=_now(),
         pairs=tuple(paired[case] for case in pairs),
         overlays=tuple(overlays),
-        settings={"warmup": 1, "repeats": repeats or "3 to 9"},
-        notes=tuple(notes),
+        settings={"warmup": 1, "repeats": repeats or "3 to 9", "busy_cores": busy},
+        notes=(*notes, *_busy_note(busy)),
+    )
+
+
+def _busy_note(busy: float) -> tuple[str, ...]:
+    if busy < _BUSY:
+        return ()
+    return (
+        f"The machine was not idle: before the runs others kept {busy:.1f} of {os.cpu_count()} cores at work. Ranks "
+        "that wait for a core are slower than predicted.",
     )
 
 

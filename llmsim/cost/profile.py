@@ -40,6 +40,7 @@ class Machine:
     torch: str
     date: str  # UTC, ISO 8601
     accelerators: tuple[str, ...] = ()
+    busy_cores: float = 0.0  # kept at work by others just then: an idle machine has next to none
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
