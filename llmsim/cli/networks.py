@@ -96,23 +96,28 @@ def topology(
     if plot is not None:
         from llmsim import plots
 
-        plots.topology(cluster).save(plot)
+        with progress(f"drawing {plot}"):
+            plots.topology(cluster).save(plot)
     if save is not None:
         save_cluster(cluster, save)
     if as_json:
         small = len(cluster.devices) <= EXACT_UP_TO
-        hops, latency_s = longest_path(cluster) if small else (None, None)
+        with progress("measuring paths"):
+            hops, latency_s = longest_path(cluster) if small else (None, None)
+            bisection = bisection_bandwidth(cluster) if small else None
         summary = {
             "devices": len(cluster.devices),
             "nodes": len(cluster.graph),
             "links": len(cluster.links),
             "diameter_links": hops,
             "diameter_latency_s": latency_s,
-            "bisection_bandwidth_bytes_per_s": bisection_bandwidth(cluster) if small else None,
+            "bisection_bandwidth_bytes_per_s": bisection,
         }
         print_json({"name": cluster.name, **summary, "cluster": to_dict(cluster)})
     else:
-        console().print(describe(cluster), soft_wrap=True)
+        with progress("measuring paths"):
+            text = describe(cluster)
+        console().print(text, soft_wrap=True)
 
 
 def _imported(file: Path, options: list[str] | None) -> Cluster:
