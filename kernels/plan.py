@@ -9,8 +9,6 @@ from llmsim.errors import ProgramError
 from llmsim.program.checks import check_collectives, check_deadlock, check_messages
 from llmsim.program.program import RECEIVES, Kind, Program
 
-SLICE_BYTES = 1 << 18  # a message that is added travels in slices of this size, so that adding overlaps the wire
-
 
 @dataclass(frozen=True)
 class RankPlan:

@@ -22,7 +22,7 @@ from llmsim_kernels.transport import Transport, run_collective
 from llmsim.errors import ExecutionError
 from llmsim.program.program import RECEIVES, Kind, Program
 
-_SWITCH_INTERVAL_S = 50e-6  # a woken thread gets Python's lock after at most this
+_SWITCH_INTERVAL_S = 50e-6  # where kernels are Python at work, other threads get Python's lock after at most this
 _SPIN_S = 60e-6  # the end of a paced computation is awaited without sleeping
 
 Compute = Mapping[str, "float | Callable[..., Any]"]
@@ -185,7 +185,8 @@ class RankRun:
             OperationError: a message failed or took longer than the time limit.
         """
         interval, collecting = sys.getswitchinterval(), gc.isenabled()
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        if self._compute != "paced":
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
         gc.disable()
         try:
             self._launch([i for i, count in enumerate(self.plan.waits) if count == 0], time.monotonic_ns())

@@ -4,7 +4,8 @@ What holds on each, and on neither is a choice:
 
 * gloo (CPU): a message leaves when its receive has been posted on the other side, of whatever size it is; a send is
   complete when the kernel has taken its last byte, which may be a socket buffer before it has left the machine. There
-  is no switch between eager and rendezvous.
+  is no switch between eager and rendezvous. As receives are posted ahead of their turn where nothing stands in the way
+  (:mod:`llmsim_kernels.inbox`), a send usually finds its receive and behaves as an eager one, but nothing promises it.
 * NCCL (CUDA): a send occupies its CUDA stream until the receiver has reached its receive, and small ones may be
   buffered.
 """

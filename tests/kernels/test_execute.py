@@ -132,31 +132,46 @@ def test_only_the_outputs_asked_for_come_back(pools):
     assert list(execute(pipeline(), pool=pools(2), outputs=["b"]).outputs) == ["b"]
 
 
-def crossing(streams):
-    """Both ranks send eight messages and receive them in the opposite order; only tags keep them apart."""
+def crossing(messages, streams):
+    """Both ranks send messages and receive them in the opposite order; only tags keep them apart."""
     builder = Builder("crossing", 2)
-    data, into = builder.buffer("data", 8), builder.buffer("into", 8)
+    data, into = builder.buffer("data", messages), builder.buffer("into", messages)
     for rank in (0, 1):
-        for tag in range(8):
+        for tag in range(messages):
             builder.send(rank, 1 - rank, Region(data, tag, 1), tag=tag, stream=f"send{tag % streams}")
-        for tag in reversed(range(8)):
+        for tag in reversed(range(messages)):
             builder.recv(rank, 1 - rank, Region(into, tag, 1), tag=tag, stream="recv")
     return builder.build()
 
 
 def test_messages_with_tags_overtake_each_other(pools):
-    program = crossing(streams=8)
+    program = crossing(messages=100, streams=100)
     inputs = whole_numbers(program)
     out = execute(program, inputs, pool=pools(2)).outputs["into"]
     np.testing.assert_array_equal(out, inputs["data"][::-1])
 
 
 def test_a_program_that_needs_eager_sends_ends_with_an_explanation():
-    """gloo's sends wait for their receivers: the emulator's eager mode runs this, the real thing cannot."""
-    program = crossing(streams=1)
+    """gloo's sends wait for their receives, and those are posted 32 ahead: too few for this program."""
+    program = crossing(messages=100, streams=1)
     emulate(program, {}, send_mode="eager")
     with pytest.raises(ExecutionError, match=r"rank [01] waited 1 s for rank [01] in .*a send waits for its receiver"):
         execute(program, timeout_s=1)
+
+
+def test_receives_posted_ahead_let_both_send_first(pools):
+    """What deadlocks where a send waits until its receiver has reached the receive."""
+    builder = Builder("both send first", 2)
+    data, into = builder.buffer("data", 1 << 20), builder.buffer("into", 1 << 20)
+    everything = 1 << 20
+    for rank in (0, 1):
+        builder.send(rank, 1 - rank, Region(data, 0, everything), stream="only")
+        builder.recv(rank, 1 - rank, Region(into, 0, everything), stream="only")
+    program = builder.build()
+    with pytest.raises(ProgramError):
+        emulate(program, {}, send_mode="rendezvous")
+    inputs = whole_numbers(program)
+    np.testing.assert_array_equal(execute(program, inputs, pool=pools(2)).outputs["into"], inputs["data"][::-1])
 
 
 def test_inputs_are_checked(pools):
