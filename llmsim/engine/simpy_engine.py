@@ -102,6 +102,11 @@ class Network:
         for changed in self._changed:
             if changed in visited or not self._flows[changed]:
                 continue
+            if len(self._flows[changed]) == 1:
+                (flow,) = self._flows[changed]
+                if len(flow.path.demand) == 1:  # the common case, worth a short cut
+                    yield [flow]
+                    continue
             component: dict[Flow, None] = {}
             stack = [changed]
             while stack:
@@ -117,10 +122,11 @@ class Network:
     def _rates(self, flows: list[Flow]) -> list[float]:
         if len(flows) > 1:
             return max_min_rates([flow.path for flow in flows], self.capacity)
-        path = flows[0].path  # the common case, worth a short cut
-        if path not in self._rate_alone:
-            self._rate_alone[path] = max_min_rates([path], self.capacity)[0]
-        return [self._rate_alone[path]]
+        path = flows[0].path
+        rate = self._rate_alone.get(path)
+        if rate is None:
+            rate = self._rate_alone[path] = max_min_rates([path], self.capacity)[0]
+        return [rate]
 
 
 class _Run:
