@@ -24,7 +24,22 @@ if TYPE_CHECKING:
     from llmsim.engine import simulate
     from llmsim.engine.emulate import emulate
     from llmsim.errors import ExecutionError, InputError, LlmsimError, ProgramError
-    from llmsim.program import Builder, Contract, Kernel, Kind, Program, Region, check, collective, verify
+    from llmsim.program import (
+        Builder,
+        Contract,
+        Kernel,
+        Kind,
+        Program,
+        Region,
+        check,
+        check_collective,
+        collective,
+        data_parallel_step,
+        lower,
+        parameter_server,
+        staleness,
+        verify,
+    )
     from llmsim.timeline import Span, Timeline, compare
 
 _HOME = {
@@ -44,19 +59,24 @@ _HOME = {
     "Timeline": "llmsim.timeline",
     "build_topology": "llmsim.cluster",
     "check": "llmsim.program",
+    "check_collective": "llmsim.program",
     "closed_form_s": "llmsim.cost",
     "collective": "llmsim.program",
     "compare": "llmsim.timeline",
+    "data_parallel_step": "llmsim.program",
     "device": "llmsim.catalog",
     "emulate": "llmsim.engine.emulate",
     "explain": "llmsim.catalog.glossary",
     "import_topo": "llmsim.cluster",
     "link": "llmsim.catalog",
     "load_cluster": "llmsim.cluster",
+    "lower": "llmsim.program",
+    "parameter_server": "llmsim.program",
     "place": "llmsim.cluster",
     "program_lower_bound_s": "llmsim.cost",
     "save_cluster": "llmsim.cluster",
     "simulate": "llmsim.engine",
+    "staleness": "llmsim.program",
     "verify": "llmsim.program",
 }
 
@@ -77,19 +97,24 @@ __all__ = [
     "Timeline",
     "build_topology",
     "check",
+    "check_collective",
     "closed_form_s",
     "collective",
     "compare",
+    "data_parallel_step",
     "device",
     "emulate",
     "explain",
     "import_topo",
     "link",
     "load_cluster",
+    "lower",
+    "parameter_server",
     "place",
     "program_lower_bound_s",
     "save_cluster",
     "simulate",
+    "staleness",
     "verify",
 ]
 

@@ -97,3 +97,9 @@ def test_the_list_of_exports_is_their_homes():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nonsense"):
         llmsim.nonsense  # noqa: B018
+
+
+def test_everything_about_programs_that_a_lesson_needs_is_exported():
+    """The few names a lesson needs are importable from ``llmsim`` itself."""
+    names = {"check_collective", "collective", "data_parallel_step", "lower", "parameter_server", "staleness"}
+    assert names <= set(llmsim.__all__)
