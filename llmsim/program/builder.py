@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from llmsim.errors import ProgramError
 from llmsim.program.program import RECEIVES, Buffer, Contract, Kernel, Kind, Program, Region
+from llmsim.program.promises import check_contract
 
 Ids = NDArray[np.int32]  # operation ids of a builder, -1 for "none"
 
@@ -37,7 +38,7 @@ class Builder:
     """Collects operations, dependencies and contracts, and makes a :class:`Program` of them."""
 
     def __init__(self, name: str, world_size: int):
-        if world_size < 1:
+        if not isinstance(world_size, (int, np.integer)) or world_size < 1:
             raise ProgramError(f"world_size is {world_size}", where=name, mend="a program needs at least one rank")
         self.name, self.world_size = name, world_size
         self._streams: list[str] = []
@@ -85,12 +86,24 @@ class Builder:
     # what operations refer to ------------------------------------------------------------------------------------
 
     def buffer(self, name: str, count: int, dtype: str = "float32", *, relaxed: bool = False) -> int:
-        """Add a buffer of ``count`` elements on every rank; ``relaxed`` declares that races on it are meant."""
-        if count < 0:
+        """Add a buffer of ``count`` elements on every rank; ``relaxed`` declares that races on it are meant.
+
+        Raises:
+            ProgramError: the name is taken, the count no whole number of 0 or more, or the type not one of numbers.
+        """
+        if any(buffer.name == name for buffer in self._buffers):
+            raise ProgramError(f"there is a buffer {name!r} already", where=self.name, mend="give it another name")
+        if not isinstance(count, (int, np.integer)) or count < 0:
             raise ProgramError(
-                f"buffer {name!r} has {count} elements", where=self.name, mend="give a count of 0 or more"
+                f"buffer {name!r} has {count} elements", where=self.name, mend="give a whole number of 0 or more"
             )
-        self._buffers.append(Buffer(name, count, dtype))
+        try:
+            number = np.dtype(dtype).kind in "biufc"
+        except TypeError:
+            number = False
+        if not number:
+            raise ProgramError(f"{dtype!r} is not an element type", where=self.name, mend="e.g. 'float32'")
+        self._buffers.append(Buffer(name, int(count), dtype))
         if relaxed:
             self._relaxed.add(len(self._buffers) - 1)
         return len(self._buffers) - 1
@@ -103,6 +116,7 @@ class Builder:
 
     def contract(self, contract: Contract) -> None:
         """State a result the program promises; :func:`llmsim.program.verify` proves it."""
+        check_contract(contract, self.world_size, self._buffers, self.name)
         self._contracts.append(contract)
 
     def stream(self, name: str) -> int:
@@ -191,6 +205,9 @@ class Builder:
 
     def collective(self, contract: Contract, *, stream: str = "comm", after=None) -> Ids:
         """A collective as one operation on each of its ranks; ``after`` has one entry a rank."""
+        check_contract(contract, self.world_size, self._buffers, self.name)
+        if contract.root is not None and contract.root not in contract.ranks:
+            raise ProgramError(f"its root {contract.root} takes no part in {contract.collective}", where=self.name)
         self._collectives.append(contract)
         region = Region(contract.buffer, contract.offset, contract.count)
         source = _NOTHING if contract.output is None else Region(contract.output, contract.offset, contract.count)

@@ -1,8 +1,12 @@
 """What a contract promises, spelled out: which ranks hold the sum of which sources, region by region."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from llmsim.program.program import Contract, Region, segments
+from llmsim.errors import ProgramError
+from llmsim.program.program import COLLECTIVES, Buffer, Contract, Region, segments
+
+ROOTED = ("broadcast", "reduce")
 
 
 class Promise(NamedTuple):
@@ -57,3 +61,47 @@ def slot(contract: Contract, sender: int, receiver: int) -> Region:
 def output_count(count: int, ranks: int) -> int:
     """Elements that the output of an all-to-all of ``count`` elements needs: rank 0, with the largest segment, most."""
     return -(-count // ranks) * ranks
+
+
+def check_contract(contract: Contract, world_size: int, buffers: Sequence[Buffer], where: str) -> None:
+    """Refuse a contract that cannot mean anything for a program of that world and those buffers.
+
+    Raises:
+        ProgramError: an unknown collective, ranks that are not there or twice, a root or an output that is missing or
+            of no use, or a region outside its buffer.
+    """
+    name, ranks = contract.collective, contract.ranks
+    where = f"{where}: contract of {name}"
+    if name not in COLLECTIVES:
+        raise ProgramError(f"there is no such collective; choose one of {', '.join(COLLECTIVES)}", where=where)
+    if not ranks or len(set(ranks)) < len(ranks) or (name == "point-to-point" and len(ranks) != 2):
+        need = "two different ones" if name == "point-to-point" else "one or more, each once"
+        raise ProgramError(f"its ranks are {ranks}", where=where, mend=f"give {need}")
+    if (contract.root is not None) != (name in ROOTED):
+        raise ProgramError(
+            "there is no root" if name in ROOTED else f"root is {contract.root}, but it has none",
+            where=where,
+            mend="give the rank that is root" if name in ROOTED else "leave root out",
+        )
+    for rank in (*ranks, *([] if contract.root is None else [contract.root])):
+        if not 0 <= rank < world_size:
+            raise ProgramError(f"rank {rank} is outside the world of {world_size}", where=where)
+    if (contract.output is not None) != (name == "all-to-all"):
+        raise ProgramError(
+            "output is the receiving buffer of an all-to-all, and of nothing else",
+            where=where,
+            mend="give output" if name == "all-to-all" else "leave output out",
+        )
+    used = [(contract.buffer, contract.count)]
+    if contract.output is not None:
+        used.append((contract.output, output_count(contract.count, len(ranks))))
+    for buffer, count in used:
+        if not 0 <= buffer < len(buffers):
+            raise ProgramError(f"there is no buffer {buffer}", where=where, mend="add it with Builder.buffer")
+        most = buffers[buffer].count
+        if contract.offset < 0 or contract.count < 0 or contract.offset + count > most:
+            raise ProgramError(
+                f"elements {contract.offset} to {contract.offset + count} lie outside buffer {buffers[buffer].name!r} "
+                f"of {most} elements",
+                where=where,
+            )

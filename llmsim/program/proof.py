@@ -16,7 +16,7 @@ from llmsim.program.checks import check_collectives, check_deadlock, check_messa
 from llmsim.program.graph import SendMode
 from llmsim.program.interpreter import interpret
 from llmsim.program.program import COLLECTIVES, Contract, Kernel, Program, Region
-from llmsim.program.promises import promises
+from llmsim.program.promises import check_contract, promises
 from llmsim.program.races import check_races
 
 
@@ -54,6 +54,8 @@ def verify(program: Program, contracts: Sequence[Contract] | None = None, *, sen
     contracts = program.contracts if contracts is None else contracts
     if not contracts:
         raise ProgramError("there is nothing to prove", where=program.name, mend="state a contract with the builder")
+    for contract in contracts:
+        check_contract(contract, program.world_size, program.buffers, program.name)
     check_messages(program)
     check_collectives(program)
     memory = _Symbols(program)
@@ -113,6 +115,7 @@ def check_collective(
         root=root if name in ("broadcast", "reduce") else None,
         output=index[output] if name == "all-to-all" else None,
     )
+    check_contract(contract, program.world_size, program.buffers, program.name)
     check_messages(program)
     check_deadlock(program, "eager")
     verify(program, [contract])

@@ -115,10 +115,6 @@ def collective(
         raise ProgramError(f"root is {root}, but {name} has no root", where=where, mend="leave root out")
     if rooted:
         options["root"] = int(root)
-    try:
-        np.dtype(dtype)
-    except TypeError as error:
-        raise ProgramError(f"{dtype!r} is not an element type", where=where, mend="e.g. 'float32'") from error
 
     members = tuple(range(world_size))
     if name == "point-to-point":

@@ -1,0 +1,78 @@
+"""What a builder refuses: names, types and contracts that no program can mean."""
+
+import pytest
+
+from llmsim.errors import ProgramError
+from llmsim.program import Builder, Contract, Region, check_collective, verify
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("data", 4), "there is a buffer 'data' already; give it another name"),
+        (("more", 8.5), "buffer 'more' has 8.5 elements; give a whole number"),
+        (("more", -1), "buffer 'more' has -1 elements"),
+        (("more", 4, "floaty"), "'floaty' is not an element type"),
+        (("more", 4, "S3"), "'S3' is not an element type"),  # NumPy knows it, but it cannot be added up
+        (("more", 4, "object"), "'object' is not an element type"),
+    ],
+)
+def test_a_buffer_that_cannot_be(arguments, message):
+    builder = Builder("bad", 3)
+    builder.buffer("data", 8)
+    with pytest.raises(ProgramError, match=message):
+        builder.buffer(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"collective": "sum"}, "contract of sum: there is no such collective; choose one of all-reduce"),
+        ({"ranks": ()}, r"its ranks are \(\); give one or more"),
+        ({"ranks": (0, 1, 0)}, "each once"),
+        ({"ranks": (0, 3)}, "rank 3 is outside the world of 3"),
+        ({"collective": "point-to-point", "ranks": (0, 1, 2)}, "give two different ones"),
+        ({"collective": "broadcast"}, "there is no root; give the rank that is root"),
+        ({"collective": "reduce", "root": 3}, "rank 3 is outside"),
+        ({"root": 0}, "root is 0, but it has none; leave root out"),
+        ({"collective": "all-to-all"}, "give output"),
+        ({"output": 1}, "leave output out"),
+        ({"collective": "all-to-all", "output": 1}, "elements 0 to 9 lie outside buffer 'small' of 8 elements"),
+        ({"buffer": 2}, "there is no buffer 2"),
+        ({"offset": 1}, "elements 1 to 9 lie outside buffer 'data' of 8 elements"),
+        ({"count": -1}, "lie outside"),
+    ],
+)
+def test_a_contract_that_means_nothing(fields, message):
+    builder = Builder("bad", 3)
+    builder.buffer("data", 8)
+    builder.buffer("small", 8)
+    contract = Contract(
+        **{"collective": "all-reduce", "ranks": (0, 1, 2), "buffer": 0, "offset": 0, "count": 8} | fields
+    )
+    for state in (builder.contract, builder.collective, lambda it: verify(builder.build(), [it])):
+        with pytest.raises(ProgramError, match=message):
+            state(contract)
+
+
+def test_a_root_promises_without_taking_part_but_takes_no_part_in_an_operation():
+    builder = Builder("server", 3)
+    data = builder.buffer("data", 8)
+    contract = Contract("reduce", (0, 1), data, 0, 8, root=2)
+    builder.contract(contract)
+    with pytest.raises(ProgramError, match="its root 2 takes no part in reduce"):
+        builder.collective(contract)
+
+
+def test_check_collective_names_ranks_that_are_not_there():
+    builder = Builder("two", 2)
+    builder.message(0, 1, Region(builder.buffer("data", 8), 0, 8))
+    program = builder.build()
+    check_collective(program, "broadcast")
+    with pytest.raises(ProgramError, match="rank 2 is outside the world of 2"):
+        check_collective(program, "broadcast", ranks=(0, 2))
+
+
+def test_a_world_is_a_whole_number():
+    with pytest.raises(ProgramError, match=r"world_size is 4\.5"):
+        Builder("half", 4.5)
