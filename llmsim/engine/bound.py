@@ -9,7 +9,6 @@ on two cores slow each other down by the same mechanism by which two messages sh
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,8 @@ from llmsim.cluster.cluster import Cluster
 from llmsim.cost.costs import Costs
 from llmsim.engine.paths import Paths, local_paths, message_paths
 from llmsim.errors import InputError
+from llmsim.program.graph import SendMode
 from llmsim.program.program import Program
-
-SendMode = Literal["eager", "rendezvous"]
 
 
 @dataclass(frozen=True, eq=False)

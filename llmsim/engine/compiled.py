@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from llmsim.engine.bound import BoundProgram
 from llmsim.engine.dag import run_dag
-from llmsim.engine.deadlock import deadlock_error
 from llmsim.engine.events import Sharing, new_heap, new_sharing, run_events
 from llmsim.engine.jit import jit
 from llmsim.engine.state import new_run
+from llmsim.program.graph import deadlock_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.f
     else:
         complete = run_dag(run, np.zeros(queues), np.zeros(len(run.missing)))
     if complete < len(bound.path):
-        raise deadlock_error(bound, run.start_s >= 0, run.end_s >= 0)
+        raise deadlock_error(bound.program, bound.send_mode)
     return run.start_s, run.end_s
 
 

@@ -4,8 +4,9 @@ from typing import Literal
 
 from llmsim.cluster.cluster import Cluster
 from llmsim.cost.costs import Costs
-from llmsim.engine.bound import BoundProgram, SendMode, bind
+from llmsim.engine.bound import BoundProgram, bind
 from llmsim.errors import InputError
+from llmsim.program.graph import SendMode
 from llmsim.program.program import Program
 from llmsim.timeline import Timeline
 

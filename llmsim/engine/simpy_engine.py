@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from simpy.events import NORMAL, Event, EventPriority
 
 from llmsim.engine.bound import BoundProgram
-from llmsim.engine.deadlock import deadlock_error
 from llmsim.engine.network import FlowPath, max_min_rates
+from llmsim.program.graph import deadlock_error
 from llmsim.program.program import Kind
 
 _SEND, _RECV, _RECV_REDUCE, _COLLECTIVE = int(Kind.SEND), int(Kind.RECV), int(Kind.RECV_REDUCE), int(Kind.COLLECTIVE)
@@ -222,5 +222,5 @@ def run_simpy(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.floa
     run.run()
     start_s, end_s = np.array(run.start_s), np.array(run.end_s)
     if np.any(end_s < 0):
-        raise deadlock_error(bound, start_s >= 0, end_s >= 0)
+        raise deadlock_error(bound.program, bound.send_mode)
     return start_s, end_s

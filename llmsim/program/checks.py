@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from llmsim.errors import ProgramError
-from llmsim.program.graph import SendMode, describe_deadlock
+from llmsim.program.graph import SendMode, deadlock
 from llmsim.program.program import RECEIVES, Kind, Program
 from llmsim.program.races import check_races
 
@@ -134,6 +134,6 @@ def check_deadlock(program: Program, send_mode: SendMode) -> None:
     """
     if send_mode not in ("eager", "rendezvous"):
         raise ProgramError(f"{send_mode!r} is not a send mode", mend="use 'eager' or 'rendezvous'")
-    line = describe_deadlock(program, send_mode)
-    if line:
-        raise ProgramError(line, where=program.name)
+    error = deadlock(program, send_mode)
+    if error is not None:
+        raise error

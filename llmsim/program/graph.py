@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from llmsim.errors import ProgramError
 from llmsim.program.builder import stable_order
 from llmsim.program.program import RECEIVES, Kind, Program
 
@@ -90,8 +91,8 @@ def find_cycle(program: Program, send_mode: SendMode) -> list[int]:
     return cycle[cycle.index(op) :]
 
 
-def describe_deadlock(program: Program, send_mode: SendMode) -> str | None:
-    """One line that names the operations which wait for each other, or None where none do."""
+def deadlock(program: Program, send_mode: SendMode) -> ProgramError | None:
+    """The error that names the operations which wait for each other, or None where none do."""
     cycle = find_cycle(program, send_mode)
     if not cycle:
         return None
@@ -102,7 +103,16 @@ def describe_deadlock(program: Program, send_mode: SendMode) -> str | None:
             line.append(program.describe(int(program.match[op])))  # the send waits because its receive does
     cut = line if len(line) <= 12 else [*line[:8], f"… {len(line) - 10} more …", *line[-2:]]
     chain = " waits for ".join([*cut, line[0]])
-    return f"deadlock with {send_mode} sends: {chain}" if send_mode == "rendezvous" else f"deadlock: {chain}"
+    what = "deadlock with rendezvous sends" if send_mode == "rendezvous" else "deadlock"
+    mend = "change the order of the operations, or put them into separate streams"
+    return ProgramError(f"{what}: {chain}", where=program.name, mend=mend)
+
+
+def deadlock_error(program: Program, send_mode: SendMode) -> ProgramError:
+    """The error for a run in which nothing can happen any more although operations are left."""
+    error = deadlock(program, send_mode)
+    assert error is not None, f"{program} came to a stop without a deadlock"
+    return error
 
 
 def _waits_itself(program: Program, op: int, cause: int) -> bool:

@@ -5,8 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from llmsim.errors import ProgramError
-from llmsim.program.graph import SendMode, describe_deadlock, in_order_of_first
+from llmsim.program.graph import SendMode, deadlock_error, in_order_of_first
 from llmsim.program.program import RECEIVES, Contract, Kernel, Kind, Program, Region
 from llmsim.program.promises import promises
 
@@ -89,7 +88,7 @@ def interpret(program: Program, memory: Memory, send_mode: SendMode = "eager", s
             if not is_last[op]:
                 release(op + 1)
     if complete < len(program):
-        raise ProgramError(describe_deadlock(program, send_mode) or "the program does not end", where=program.name)
+        raise deadlock_error(program, send_mode)
 
 
 class _Runner:

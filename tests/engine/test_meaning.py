@@ -254,7 +254,7 @@ def test_a_cycle_of_dependencies_is_a_deadlock(engine):
     b = new.compute(1, Kernel("b"), stream="b")
     new.after(a, b)
     new.after(b, a)
-    with pytest.raises(ProgramError, match=r"COMPUTE [ab] waits for .*COMPUTE [ba], and 2 of"):
+    with pytest.raises(ProgramError, match=r"COMPUTE [ab] waits for .*COMPUTE [ba] waits for"):
         simulate(new.build(), wire(), engine=engine)
 
 
