@@ -35,7 +35,8 @@ class Link(NamedTuple):
 class Cluster:
     """A directed graph of devices and switches.
 
-    Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``. Nodes carry ``kind`` (``"device"``, ``"switch"``,
+    Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``, and ``hops`` where they count as more than one in the
+    choice of shortest paths. Nodes carry ``kind`` (``"device"``, ``"switch"``,
     ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``, the name of
     the machine they belong to. A node with ``forwards=False`` passes nothing on: messages only start and end there.
     ``devices`` lists the nodes that can hold a rank, in the order of placement.
@@ -108,6 +109,7 @@ class Cluster:
             links=[(index[link.source], index[link.destination]) for link in self.links],
             forwards=[bool(self.graph.nodes[name].get("forwards", True)) for name in index],
             seed=self.seed,
+            lengths=[int(hops) for _, _, hops in self.graph.edges(data="hops", default=1)],
         )
 
     def host_of(self, device: str) -> Host:
@@ -124,8 +126,9 @@ class Cluster:
     def route(self, source: str, destination: str) -> tuple[int, ...]:
         """The links that a message from one device to another crosses, in order.
 
-        Shortest path by number of links; of several, one is chosen by a hash of (source, destination, seed), as
-        equal-cost multi-path routing does, so that a pair always takes the same path. Empty from a device to itself.
+        Shortest path by number of hops, which is one for each link that does not state another. Of several paths one
+        is chosen by a hash of (source, destination, seed), as equal-cost multi-path routing does, so that a pair
+        always takes the same. Empty from a device to itself.
 
         Raises:
             InputError: an unknown device, or no path.

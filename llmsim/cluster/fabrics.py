@@ -45,8 +45,8 @@ def dragonfly(groups: int, routers: int, hosts: int, bandwidth_bytes_per_s: floa
     """``groups`` of ``routers`` (all cabled to each other) with ``hosts`` each, and one cable between any two groups.
 
     Global cables are spread over a group's routers as evenly as possible. Kim, Dally, Scott, Abts 2008,
-    "Technology-driven, highly-scalable dragonfly topology", with minimal routing: there is one shortest
-    path between any two hosts.
+    "Technology-driven, highly-scalable dragonfly topology", with minimal routing: at most one cable inside the first
+    group, the one between the groups, and one inside the last, which is one path between any two hosts.
     """
     check_positive("dragonfly", groups=groups, routers=routers, hosts=hosts)
     wiring = Wiring("dragonfly", groups * routers * hosts)
@@ -61,8 +61,11 @@ def dragonfly(groups: int, routers: int, hosts: int, bandwidth_bytes_per_s: floa
             # the offset from a group to the other counts its global cables, dealt out to its routers in turn
             there, back = b - a - 1, groups - 1 - (b - a)
             pair = names[a][there % routers], names[b][back % routers]
-            wiring.cable(*pair, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=latency_s)
+            wiring.cable(*pair, bandwidth_bytes_per_s, latency_s, hops=_GLOBAL_HOPS)
     return wiring.cluster()
+
+
+_GLOBAL_HOPS = 3  # local, global, local is 5, less than two global cables that happen to meet in one router
 
 
 def nvswitch_node(

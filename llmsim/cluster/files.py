@@ -20,6 +20,7 @@ or link by link::
     links:
       - {from: d0, to: s0, bandwidth: 10Gb/s, latency: 5us}
       - {from: d1, to: s0, bandwidth: 10Gb/s, latency: 5us, bidirectional: true}   # the default
+      # `hops: 3` lets a link count as three of them where the shortest path is chosen
 """
 
 import json
@@ -131,7 +132,7 @@ def _by_links(document: dict[str, Any], where: str) -> Cluster:
         values = {
             "bandwidth_bytes_per_s": parse_bandwidth(link.bandwidth),
             "latency_s": parse_duration(link.latency),
-        }
+        } | ({"hops": link.hops} if link.hops > 1 else {})
         pair = (link.source, link.destination)
         for source, destination in (pair, pair[::-1]) if link.bidirectional else (pair,):
             if graph.has_edge(source, destination):
@@ -190,13 +191,14 @@ def _short(number: float) -> float:
 def _links(cluster: Cluster) -> list[dict[str, Any]]:
     by_ends = {(link.source, link.destination): link for link in cluster.links}
     written: set[tuple[str, str]] = set()
-    entries = []
+    entries: list[dict[str, Any]] = []
     for link in cluster.links:
         pair = (link.source, link.destination)
         if pair in written:
             continue
         back = by_ends.get(pair[::-1])
-        both = back is not None and back[2:] == link[2:]
+        hops = cluster.graph.edges[pair].get("hops", 1)
+        both = back is not None and back[2:] == link[2:] and cluster.graph.edges[pair[::-1]].get("hops", 1) == hops
         written |= {pair, pair[::-1]} if both else {pair}
         entry = {
             "from": link.source,
@@ -204,6 +206,8 @@ def _links(cluster: Cluster) -> list[dict[str, Any]]:
             "bandwidth": _exact(link.bandwidth_bytes_per_s, format_bandwidth, parse_bandwidth, "B/s"),
             "latency": _exact(link.latency_s, format_duration, parse_duration, "s"),
         }
+        if hops > 1:
+            entry["hops"] = hops
         entries.append(entry if both else {**entry, "bidirectional": False})
     return entries
 

@@ -2,7 +2,8 @@
 
 Distances to a destination are found by a breadth-first search backwards from it, which goes no farther than asked and
 is kept; a route then walks downhill. Devices on a single cable (hosts of a switch network) are left out of the search:
-their first and last hop are forced, so all hosts of a switch share one search.
+their first and last hop are forced, so all hosts of a switch share one search. A link may count as several hops, so
+that routing avoids crossing two of its kind.
 """
 
 from collections.abc import Sequence
@@ -32,10 +33,21 @@ class Router:
         links: (source, destination) of each link.
         forwards: whether a message may pass through a node on its way to another.
         seed: of the equal-cost choice.
+        lengths: of each link, in hops, by default 1 each.
     """
 
-    def __init__(self, nodes: int, links: Sequence[tuple[int, int]], forwards: Sequence[bool], seed: int = 0):
-        self.nodes, self.forwards, self.seed = nodes, list(forwards), seed
+    def __init__(
+        self,
+        nodes: int,
+        links: Sequence[tuple[int, int]],
+        forwards: Sequence[bool],
+        seed: int = 0,
+        lengths: Sequence[int] | None = None,
+    ):
+        self._links = len(links)
+        links, unnamed = _unit_links(nodes, links, lengths)
+        self.forwards, self.seed = [*forwards, *[True] * unnamed], seed
+        self.nodes = nodes = nodes + unnamed
         self._out: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # (link, next node), by next node
         into: list[list[int]] = [[] for _ in range(nodes)]
         for link, (u, v) in sorted(enumerate(links), key=lambda item: item[1]):
@@ -85,7 +97,7 @@ class Router:
                     choice = splitmix64(choice)
                 link, node = hops[choice % len(hops)]
             path.append(link)
-        return (*path, *tail)
+        return tuple(link for link in (*path, *tail) if link < self._links)
 
     def _start(self, target: int) -> "_Search":
         if len(self._searches) >= self._cache_entries:
@@ -113,6 +125,26 @@ class Router:
         search.level += 1
         search.frontier = np.unique(reached[search.distance[reached] < 0])
         search.distance[search.frontier] = search.level
+
+
+def _unit_links(
+    nodes: int, links: Sequence[tuple[int, int]], lengths: Sequence[int] | None
+) -> tuple[list[tuple[int, int]], int]:
+    """Links of one hop each, and how many nodes they need beyond ``nodes``.
+
+    A link of several hops becomes a chain: its first hop keeps its number, the others come after all links.
+    """
+    first, further = list(links), []
+    unnamed = 0
+    for link, length in enumerate(lengths or ()):
+        source, destination = links[link]
+        for hop in range(1, length):
+            middle = nodes + unnamed
+            unnamed += 1
+            if hop == 1:
+                first[link] = (source, middle)
+            further.append((middle, middle + 1 if hop + 1 < length else destination))
+    return first + further, unnamed
 
 
 @dataclass

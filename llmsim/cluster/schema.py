@@ -87,6 +87,7 @@ class LinkModel(_Strict):
     destination: Name = Field(alias="to")
     bandwidth: Bandwidth
     latency: Latency
+    hops: int = Field(default=1, ge=1, le=16)
     bidirectional: bool = True
 
 

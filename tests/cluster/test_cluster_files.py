@@ -98,6 +98,7 @@ def test_by_catalog(tmp_path):
         on_one_host(build_topology("two-racks", 4, 1e8, 2e-5), cores=2),
         catalog.cluster("dgx-a100", nodes=2),
         catalog.cluster("ascend-910b-server", nodes=2),
+        build_topology("dragonfly", 72, 1e9, 1e-6),  # its global cables count as several hops
     ],
     ids=lambda cluster: cluster.name,
 )

@@ -112,6 +112,23 @@ def test_devices_forward_on_a_ring_but_not_in_a_rail_network():
     assert hops(rails, "d0", "d3") == ["d0", "node0.nvswitch", "d3"]
 
 
+@given(random_clusters(), st.data())
+@settings(max_examples=50, deadline=None)
+def test_links_may_count_as_several_hops(cluster, data):
+    """Against networkx's weighted shortest paths, on clusters all of whose nodes forward."""
+    graph = cluster.graph.copy()
+    nx.set_node_attributes(graph, True, "forwards")
+    for edge in graph.edges:
+        graph.edges[edge]["hops"] = data.draw(st.integers(1, 4))
+    weighted = Cluster("weighted", graph, cluster.devices, seed=cluster.seed)
+    for a, b in itertools.permutations(cluster.devices, 2):
+        links = [weighted.links[i] for i in weighted.route(a, b)]
+        assert [link.source for link in links[1:]] == [link.destination for link in links[:-1]]
+        assert (links[0].source, links[-1].destination) == (a, b)
+        hop_count = sum(graph.edges[link.source, link.destination]["hops"] for link in links)
+        assert hop_count == nx.shortest_path_length(graph, a, b, weight="hops")
+
+
 def test_to_itself_the_way_is_empty():
     assert switch(2, 1e9, 0.0).route("d0", "d0") == ()
 

@@ -148,6 +148,9 @@ def test_balanced_dragonfly(h):
     groups = Counter((a.split(".")[0], b.split(".")[0]) for a, b in glob)
     assert set(groups.values()) == {1}
     assert len(groups) == (2 * h * h + 1) * 2 * h * h
+    for a, b in itertools.permutations(cluster.devices, 2):  # minimal routing: never by way of a third group
+        route = [cluster.links[i] for i in cluster.route(a, b)]
+        assert sum((link.source, link.destination) in glob for link in route) <= 1
 
 
 def test_dragonfly_by_name_with_its_own_shape():
