@@ -73,8 +73,8 @@ def cluster(name: str, **options: object) -> Cluster:
 
 def _parsed(name: str, option: str, value: object):
     try:
-        if option == "cores":
-            return None if value is None else parse_option("oversubscription", value)
+        if option == "cores" and value is None:
+            return None
         return parse_option("dims" if option == "shape" else option, value)
     except InputError as error:
         raise error.at(f"{name}: {option}") from None

@@ -35,6 +35,18 @@ def _ratio(value: object) -> float:
         raise InputError(f"{value!r} is not a ratio", mend="write 4 or 4:1") from None
 
 
+def _cores(value: object) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        cores = float(value)  # type: ignore[arg-type]
+        if not (cores > 0 and isfinite(cores)):
+            raise ValueError
+        return cores
+    except (TypeError, ValueError):
+        raise InputError(f"{value!r} is not a number of cores", mend="write 4 or 0.5") from None
+
+
 def _dims(value: object) -> tuple[int, ...]:
     parts = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not parts:
@@ -56,6 +68,7 @@ _BY_ENDING: Mapping[str, Callable[[object], object]] = {
     "latency_s": _quantity(parse_duration),
     "oversubscription": _ratio,
     "dims": _dims,
+    "cores": _cores,
 }
 
 

@@ -181,7 +181,9 @@ def test_options_of_gpu_clusters_change_them(option, one, other):
         (lambda: catalog.cluster("dgx-a100", nodes="two"), "dgx-a100: nodes: 'two' is not a whole number"),
         (lambda: catalog.cluster("tpu-v4-pod", shape="4by4"), "tpu-v4-pod: shape: '4by4' is not a whole number"),
         (lambda: catalog.cluster("tpu-v4-pod", shape=(0, 4, 4)), "'0x4x4' is no shape of a tpu-v4-pod"),
-        (lambda: catalog.cluster("laptop", cores="x"), "laptop: cores: 'x' is not a ratio"),
+        (lambda: catalog.cluster("laptop", cores="x"), "laptop: cores: 'x' is not a number of cores; write 4 or 0.5"),
+        (lambda: catalog.cluster("laptop", cores="4:1"), "'4:1' is not a number of cores"),
+        (lambda: catalog.cluster("laptop", cores=0), "0 is not a number of cores"),
     ],
 )
 def test_unknown_names_and_options(ask, message):
