@@ -18,7 +18,7 @@ from math import isfinite
 from numbers import Integral
 
 from llmsim.errors import InputError
-from llmsim.program.collectives.grid import default_dims, default_group_size
+from llmsim.program.collectives.grid import INTER, default_dims, default_group_size
 from llmsim.program.program import COLLECTIVES
 
 
@@ -87,7 +87,7 @@ def bidirectional_ring_all_gather(n: int, size: float, link: _Link) -> float:
 
 
 def halving_doubling_all_reduce(n: int, size: float, link: _Link) -> float:
-    """2·log2 P·α + 2(P−1)/P·S/B + (P−1)/P·γS over the largest power of two P ≤ N, Thakur et al. 2005 §4.5; where N
+    """2·log2 P·α + 2(P−1)/P·S/B + (P−1)/P·γS over the largest power of two P ≤ N, Thakur et al. 2005; where N
     is none, also 2(α + S/B) + γS for folding in and out."""
     power = 1 << (n.bit_length() - 1)
     fold = link.step(size, reduce=True) + link.step(size) if power < n else 0.0
@@ -95,12 +95,12 @@ def halving_doubling_all_reduce(n: int, size: float, link: _Link) -> float:
 
 
 def halving_reduce_scatter(n: int, size: float, link: _Link) -> float:
-    """log2 N·α + (N−1)/N·S(1/B + γ) for powers of two: Thakur et al. 2005 §4.3."""
+    """log2 N·α + (N−1)/N·S(1/B + γ) for powers of two: Thakur et al. 2005."""
     return _halving(n, size, link, True)
 
 
 def doubling_all_gather(n: int, size: float, link: _Link) -> float:
-    """log2 N·α + (N−1)/N·S/B for powers of two: Thakur et al. 2005 §4.1."""
+    """log2 N·α + (N−1)/N·S/B for powers of two: Thakur et al. 2005."""
     return _halving(n, size, link, False)
 
 
@@ -149,6 +149,8 @@ def hierarchical_all_reduce(
 
     ``inter_latency_s`` and ``inter_bandwidth_bytes_per_s`` are those of links between groups, if they differ.
     """
+    if inter not in INTER:
+        raise InputError(f"inter is {inter!r}", mend=f"choose one of {', '.join(INTER)}")
     group = default_group_size(n) if group_size is None else group_size
     if group < 1 or n % group:
         raise InputError(f"groups of {group} do not divide {n} ranks", mend="choose a divisor as group_size")
@@ -180,7 +182,7 @@ def torus_all_reduce(n: int, size: float, link: _Link, *, dims: tuple[int, int] 
 
 
 def binomial_broadcast(n: int, size: float, link: _Link) -> float:
-    """⌈log2 N⌉(α + S/B): Thakur et al. 2005 §4.2. Exact for powers of two, and else an upper bound."""
+    """⌈log2 N⌉(α + S/B): Thakur et al. 2005. Exact for powers of two, and else an upper bound."""
     return (n - 1).bit_length() * link.step(size)
 
 
@@ -205,7 +207,7 @@ def direct_all_to_all(n: int, size: float, link: _Link) -> float:
 
 
 def pairwise_all_to_all(n: int, size: float, link: _Link) -> float:
-    """(N−1)(α + S/(N·B)): Thakur et al. 2005 §4.6."""
+    """(N−1)(α + S/(N·B)): Thakur et al. 2005."""
     return (n - 1) * link.step(size / n)
 
 

@@ -159,6 +159,8 @@ def test_bad_options_are_refused():
             closed_form_s("all-reduce", "ring", 4, 8, **{"latency_s": 0.0, "bandwidth_bytes_per_s": 1.0} | options)
     with pytest.raises(InputError, match="groups of 3 do not divide 8"):
         form_s("all-reduce", "hierarchical", 8, group_size=3)
+    with pytest.raises(InputError, match="inter is 'torus'; choose one of ring"):  # no program has it either
+        form_s("all-reduce", "hierarchical", 8, inter="torus")
     with pytest.raises(InputError, match="do not make 8"):
         form_s("all-reduce", "torus", 8, dims=(3, 3))
     with pytest.raises(InputError, match="chunks is 0"):
