@@ -96,7 +96,11 @@ def data_parallel_step(
     if bucket_bytes < 1 or first_bucket_bytes < 1:
         raise ProgramError("a bucket has no size", where="data-parallel step", mend="give 1 byte or more")
     if options and not lower:
-        raise ProgramError(f"option {next(iter(options))!r} needs messages", where="data-parallel step", mend="lower")
+        raise ProgramError(
+            f"option {next(iter(options))!r} needs messages",
+            where="data-parallel step",
+            mend="leave it out, or lower the all-reduces (lower=True)",
+        )
     builder = Builder("data-parallel step", world_size)
     ready = layers[::-1]
     count = np.array([layer.parameters for layer in ready], dtype=np.int64)

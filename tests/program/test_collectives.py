@@ -7,6 +7,7 @@ from llmsim.engine.emulate import emulate
 from llmsim.errors import ProgramError
 from llmsim.program import ALGORITHMS, Builder, Contract, Kernel, Region, check, collective, segments, verify
 from llmsim.program.collectives import algorithm_of, options_of
+from llmsim.program.collectives.tree import two_trees
 
 DTYPES = ("float32", "float64", "int32", "int64", "float16")
 ALL = [(name, algorithm) for name, algorithms in ALGORITHMS.items() for algorithm in algorithms]
@@ -208,3 +209,19 @@ def test_a_rank_twice_in_a_group_is_refused():
     region = Region(builder.buffer("data", 8), 0, 8)
     with pytest.raises(ProgramError, match="rank 1 is twice"):
         algorithm_of("all-reduce", "ring")(builder, (0, 1, 1), region)
+
+
+@pytest.mark.parametrize("n", range(2, 40))
+def test_leaves_of_either_of_the_two_trees_are_inner_nodes_of_the_other(n):
+    """So that no rank idles in one direction, as half of them do in a single binary tree (Sanders et al. 2009)."""
+    inner = []
+    for tree in two_trees(n):
+        assert np.count_nonzero(tree < 0) == 1
+        children = np.bincount(tree[tree >= 0], minlength=n)
+        assert children.max() <= 2
+        at = np.arange(n)
+        for _ in range((n - 1).bit_length()):  # from every node the root is at most ⌈log2 N⌉ edges away
+            at = np.where(tree[at] >= 0, tree[at], at)
+        assert (tree[at] < 0).all()
+        inner.append(children > 0)
+    assert (inner[0] | inner[1]).all()

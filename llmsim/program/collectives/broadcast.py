@@ -12,7 +12,7 @@ def binomial_broadcast(
 ) -> list[Ids]:
     """In every round each member that has the data sends it to one that has not: ⌈log2 N⌉ rounds.
 
-    Thakur, Rabenseifner & Gropp 2005, §4.2. Counted from the root, member i receives from the one without i's lowest
+    Thakur, Rabenseifner & Gropp 2005. Counted from the root, member i receives from the one without i's lowest
     bit; whoever has several to send to begins with the farthest, which has most to pass on.
     """
     ranks = np.roll(members(ranks), -root, axis=-1)

@@ -45,7 +45,7 @@ def pairwise_all_to_all(
 ) -> list[Ids]:
     """One partner after the other: in step d a member sends to the d-th after it and receives from the d-th before.
 
-    Arguments as for :func:`direct_all_to_all`. Thakur, Rabenseifner & Gropp 2005, §4.6 (long messages).
+    Arguments as for :func:`direct_all_to_all`. Thakur, Rabenseifner & Gropp 2005, for long messages.
     """
     ranks = members(ranks)
     done = [_keep(builder, ranks, region, output, after, channel)]

@@ -1,8 +1,9 @@
 """Collectives on a grid of ranks: rings along one axis, then along the other.
 
 *Hierarchical*: the last axis is a group with fast links inside, such as the GPUs of one node. *Torus*: both axes are
-rings of links, and each half of the data goes first along another axis, so that all links are busy all the time (Ying
-et al., "Image Classification at Supercomputer Scale", 2018; Mikami et al., "Massively Distributed SGD", 2018).
+rings of links, and each half of the data goes first along another axis, so that the links of both carry data at the
+same time, one way round (Ying et al., "Image Classification at Supercomputer Scale", 2018; Mikami et al., "Massively
+Distributed SGD", 2018, who send all of it in one order of the axes).
 """
 
 from math import isqrt

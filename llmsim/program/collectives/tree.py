@@ -21,7 +21,7 @@ def heap_tree(size: int) -> Parents:
 
 
 def two_trees(size: int) -> tuple[Parents, Parents]:
-    """Two binary trees of ``size`` nodes; the leaves of either are inner nodes of the other.
+    """Two binary trees of ``size`` ≥ 2 nodes, as NCCL builds them; the leaves of either are inner nodes of the other.
 
     In the first the parent of i > 0 lies at a distance of i's lowest set bit: every odd node is a leaf. The second is
     its mirror image, or where ``size`` is odd, so that the mirror would map odd on odd, the first shifted by one node.
