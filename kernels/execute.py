@@ -15,8 +15,8 @@ from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.plan import chained_sends, check_executable
 from numpy.typing import NDArray
 
-from llmsim.errors import ExecutionError, InputError
-from llmsim.program.graph import describe_deadlock
+from llmsim.errors import ExecutionError, InputError, ProgramError
+from llmsim.program.checks import check_deadlock
 from llmsim.program.program import Kind, Program
 from llmsim.timeline import Timeline
 
@@ -65,6 +65,7 @@ def execute(
     repeats: int = 1,
     warmup: int = 0,
     timeout_s: float = 30.0,
+    limit_s: float = 3600.0,
     outputs: "Sequence[str] | None" = None,
 ) -> Execution:
     """Run ``program`` on ``world_size`` processes over torch.distributed.
@@ -83,6 +84,7 @@ def execute(
             None where it has none, and changes ``writes`` in place. Kernels left out of a mapping are paced.
         repeats, warmup: number of recorded runs, and of runs before them.
         timeout_s: the longest one rank waits for another in one operation.
+        limit_s: the longest the whole may take; then all ranks are ended.
         outputs: names of the buffers to bring back; all by default.
 
     Raises:
@@ -96,20 +98,23 @@ def execute(
     }  # fmt: skip
     if pool is None:
         with WorkerPool(program.world_size, backend=backend, device=device, timeout_s=timeout_s) as own:
-            return execute(program, inputs, pool=own, **settings)  # type: ignore[arg-type]
+            return execute(program, inputs, pool=own, limit_s=limit_s, **settings)  # type: ignore[arg-type]
     if pool.world_size != program.world_size:
         raise InputError(
             f"the pool has {pool.world_size} ranks", where=str(program), mend="use a pool of the program's world_size"
         )
     rows = [({name: array[rank] for name, array in (inputs or {}).items()},) for rank in range(program.world_size)]
     try:
-        ranks = pool.run(_execute_own, program, settings, per_rank=rows, name=program.name)
+        ranks = pool.run(_execute_own, program, settings, per_rank=rows, limit_s=limit_s, name=program.name)
     except ExecutionError as error:
-        deadlock = describe_deadlock(program, "rendezvous")
-        if deadlock is None:
+        if " waited " not in error.what:
             raise
-        hint = f"on this backend a send waits for its receiver, and then the program deadlocks: {deadlock}"
-        raise ExecutionError(error.what, where=error.where, mend=hint) from error
+        try:
+            check_deadlock(program, "rendezvous")
+        except ProgramError as deadlock:
+            hint = f"a send may have to wait for its receiver, and then the program deadlocks: {deadlock.what}"
+            raise ExecutionError(error.what, where=error.where, mend=hint) from error
+        raise
     return _assemble(program, ranks, backend=pool.backend, device=pool.device)
 
 

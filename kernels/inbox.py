@@ -129,6 +129,7 @@ class Inbox:
             into = self._into[piece]
             if into is not None:
                 into.add_(self._wire[piece])
+                self._transport.finish()  # before the next message may come to the same place
             piece += 1
             self._done = piece
             if piece == len(self._op) or self._op[piece] != op:

@@ -35,9 +35,12 @@ class WorkerPool:
         world_size: number of processes; process r has rank r.
         hosts: rank r runs on ``hosts[r]`` of a :class:`llmsim_kernels.netlab.NetLab`, in its network namespace.
         backend: ``"gloo"``, ``"nccl"``, or None for processes without a process group.
-        device: ``"cpu"``, or ``"cuda"`` to give rank r GPU r modulo their number.
+        device: ``"cpu"`` for gloo, ``"cuda"`` for NCCL, which gives rank r GPU r modulo their number.
         timeout_s: the longest that one rank waits for another in a communication.
         threads: torch's intra-op threads in each process.
+
+    Processes have the environment and folder of the one that makes the pool, and random generators seeded with their
+    rank.
 
     The processes are forked from one that has imported torch already (:mod:`llmsim_kernels.zygote`), in milliseconds
     after the first start. They end with the ``with`` block, and at once when the user's process ends, however it ends.
@@ -68,6 +71,8 @@ class WorkerPool:
             raise InputError(f"timeout_s is {timeout_s}", mend="give a number of seconds above 0")
         if backend not in ("gloo", "nccl", None):
             raise InputError(f"there is no backend {backend!r}", mend="use 'gloo', 'nccl' or None")
+        if backend is not None and device != {"gloo": "cpu", "nccl": "cuda"}[backend]:
+            raise InputError(f"{backend} on {device!r}", mend="use gloo on 'cpu' or nccl on 'cuda'")
         self.world_size, self.backend, self.device, self.timeout_s = world_size, backend, device, timeout_s
         self.pids: list[int] = []
         self._hosts, self._threads = hosts, threads
@@ -84,9 +89,7 @@ class WorkerPool:
     # life --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        environment = {}
-        if self._hosts is None and "GLOO_SOCKET_IFNAME" not in os.environ:
-            environment["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks are on this machine
+        environment = {"GLOO_SOCKET_IFNAME": "lo"} | dict(os.environ)  # all ranks are on this machine
         config = {
             "world_size": self.world_size,
             "hosts": list(self._hosts) if self._hosts else None,
@@ -95,6 +98,7 @@ class WorkerPool:
             "timeout_s": self.timeout_s,
             "env": environment,
             "path": list(sys.path),
+            "folder": os.getcwd(),
         }
         pairs = [Channel.pair() for _ in range(self.world_size)]
         self._workers = [ours for ours, _ in pairs]

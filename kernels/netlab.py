@@ -21,7 +21,7 @@ from llmsim_kernels.netlab_holder import START, NodePlan
 
 from llmsim.cluster import Cluster, build_topology, on_one_host
 from llmsim.errors import ExecutionError, InputError
-from llmsim.units import parse_bandwidth
+from llmsim.units import parse_bandwidth, parse_duration
 
 MOST_HOSTS = 16
 _NETWORK = "10.77.0."  # addresses of the hosts; they exist only inside the lab
@@ -169,6 +169,7 @@ def netlab(
     hosts: int = 4,
     bandwidth: "str | float" = "1Gb/s",
     *,
+    latency: "str | float" = 0.0,
     uplink: "str | float | None" = None,
     shape: Shape | None = None,
 ) -> NetLab:
@@ -179,6 +180,7 @@ def netlab(
             devices whose routes depend on nothing but where a packet is and where it goes.
         hosts: 1 to 16; not used where a cluster is given.
         bandwidth: of each link and direction, headers included, as ``"1Gb/s"`` or in bytes per second.
+        latency: of each link, added to what the machine takes; needs a kernel with ``netem``.
         uplink: of the cable between two racks; by default a quarter of what a rack's hosts have together.
         shape: how rates are imposed, by default :func:`shape_for` the cluster.
 
@@ -198,15 +200,10 @@ def netlab(
         rate = parse_bandwidth(bandwidth) if isinstance(bandwidth, str) else float(bandwidth)
         if not 1 <= hosts <= MOST_HOSTS:
             raise InputError(f"{hosts} hosts", where="netlab", mend=f"take 1 to {MOST_HOSTS}")
-        cluster = build_topology(name, hosts, rate, 0.0, **options)
+        latency_s = parse_duration(latency) if isinstance(latency, str) else float(latency)
+        cluster = build_topology(name, hosts, rate, latency_s, **options)
     if len(cluster.devices) > MOST_HOSTS:
         raise InputError(f"{len(cluster.devices)} hosts", where="netlab", mend=f"take at most {MOST_HOSTS}")
-    if any(link.latency_s > 0 for link in cluster.links):
-        raise InputError(
-            "links with latency cannot be built here",
-            where="netlab",
-            mend="give links of 0 s; packets take what they take",
-        )
     reason = netlab_unavailable()
     if reason is not None:
         raise ExecutionError(reason, where="netlab")
@@ -267,9 +264,12 @@ def _plan(cluster: Cluster, shape: Shape) -> tuple[list[NodePlan], list[str], di
             f"neigh add {_GATEWAY} lladdr {_mac(number[b], number[a])} dev {near} nud permanent",
         ]
         tc[a].append(
-            f"qdisc add dev {near} root tbf rate {round(rate * 8)}bit "
+            f"qdisc add dev {near} root handle 1: tbf rate {round(rate * 8)}bit "
             f"burst {shape.burst_bytes(rate)} limit {shape.queue_bytes}"
         )
+        latency_s = cluster.graph.edges[a, b]["latency_s"]
+        if latency_s > 0:  # packets wait for their time first, then for tokens
+            tc[a].append(f"qdisc add dev {near} parent 1:1 handle 10: netem delay {latency_s * 1e6:.3f}us limit 100000")
     # On the first interface alone: Linux takes packets for its address on all of them.
     main = {device: "eth0" if cluster.graph.degree(device) else "lo" for device in cluster.devices}
     for device in cluster.devices:
@@ -279,7 +279,8 @@ def _plan(cluster: Cluster, shape: Shape) -> tuple[list[NodePlan], list[str], di
         ip[node].append(
             f"route add {_address(number[destination])}/32 via {_GATEWAY} dev {interface[node, hop]} onlink{source}"
         )
-    plans = [NodePlan(_SYSCTL, tuple(links[n]), tuple(ip[n]), tuple(tc[n])) for n in names]
+    sysctl = _sysctl(cluster)
+    plans = [NodePlan(sysctl, tuple(links[n]), tuple(ip[n]), tuple(tc[n])) for n in names]
     return plans, names, main
 
 
@@ -300,7 +301,6 @@ def _next_hops(cluster: Cluster) -> dict[tuple[str, str], str]:
     return hops
 
 
-_TCP_BUFFER_BYTES = 1 << 19
 _SYSCTL = (
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
@@ -309,13 +309,30 @@ _SYSCTL = (
     ("net/ipv4/conf/default/rp_filter", "0"),
     ("net/ipv4/conf/all/send_redirects", "0"),
     ("net/ipv4/conf/default/send_redirects", "0"),
-    ("net/ipv4/tcp_congestion_control", "reno"),
+    ("net/ipv4/tcp_congestion_control", "reno"),  # BBR would pace by its own estimate, and pause to probe
     ("net/ipv4/tcp_slow_start_after_idle", "0"),
     ("net/ipv4/tcp_no_metrics_save", "1"),
     ("net/ipv4/tcp_limit_output_bytes", "131072"),  # so that a sender's own queue delays others by little
-    ("net/ipv4/tcp_wmem", f"4096 {_TCP_BUFFER_BYTES} {_TCP_BUFFER_BYTES}"),
-    ("net/ipv4/tcp_rmem", f"4096 {_TCP_BUFFER_BYTES} {_TCP_BUFFER_BYTES}"),
 )
+
+
+def _sysctl(cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """Settings of every namespace.
+
+    TCP windows are small, so that nothing is dropped and flows that share a queue share it evenly, but hold four times
+    what the longest path holds.
+    """
+    longest_s = max(
+        (
+            sum(cluster.links[i].latency_s for i in cluster.route(a, b))
+            for a in cluster.devices
+            for b in cluster.devices
+        ),
+        default=0.0,
+    )
+    fastest = max((link.bandwidth_bytes_per_s for link in cluster.links), default=0.0)
+    window = max(1 << 19, round(4 * 2 * longest_s * fastest))
+    return (*_SYSCTL, *((f"net/ipv4/tcp_{way}mem", f"4096 {window} {window}") for way in "rw"))
 
 
 def _address(index: int) -> str:

@@ -98,4 +98,6 @@ def _batch(tool: str, lines: tuple[str, ...], namespaces: list[int]) -> None:
     )
     if done.returncode:
         complaint = [line for line in done.stderr.splitlines() if line.strip()]
+        if "netem" in text and "unknown" in done.stderr:
+            raise RuntimeError("this kernel has no netem, which links with latency need; give links of 0 s")
         raise RuntimeError(f"{tool}: {complaint[0] if complaint else f'exit code {done.returncode}'}")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import re
 import signal
 import sys
@@ -31,7 +32,10 @@ def work(rank: int, channel: Channel, store: int, config: dict[str, Any], parent
         if os.getppid() != parent:
             os._exit(0)
         sys.path[:] = config["path"]
+        os.chdir(config["folder"])
+        os.environ.clear()
         os.environ.update(config["env"])
+        _seed(rank)
         _join(rank, store, config)
     except BaseException as error:
         channel.send(("failed", _report(error)))
@@ -64,6 +68,16 @@ def enter_host(host: Any) -> None:
     if host.user_namespace is not None:
         system.enter_namespace(host.user_namespace, system.CLONE_NEWUSER)
     system.enter_namespace(host.namespace, system.CLONE_NEWNET)
+
+
+def _seed(rank: int) -> None:
+    """Forks of one process would all draw the same numbers."""
+    import numpy as np
+    import torch
+
+    random.seed(rank)
+    np.random.seed(rank)  # noqa: NPY002 - the generator that other code may still use
+    torch.manual_seed(rank)
 
 
 def _join(rank: int, store: int, config: dict[str, Any]) -> None:

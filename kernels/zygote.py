@@ -10,6 +10,7 @@ closed, by intent or by death, the workers are killed. Should this process itsel
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -28,6 +29,15 @@ IDLE_S = 60.0  # after this long without workers the process ends; the next star
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llmsim_kernels.zygote import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_PRELOADED = (
+    "numpy.random",
+    "torch",
+    "torch.distributed",
+    "llmsim_kernels.clock",
+    "llmsim_kernels.execute",
+    "llmsim_kernels.rank_run",
+    "llmsim_kernels.worker",
 )
 # One thread each, so that N workers on few cores do not fight; and a fork must find no threads.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -122,8 +132,9 @@ def serve(control_fd: int, parent: int) -> None:
     parent_fd = os.pidfd_open(parent)
     if os.getppid() != parent:
         os._exit(0)
+    for name in _PRELOADED:
+        importlib.import_module(name)
     import torch
-    import torch.distributed
 
     torch.set_num_threads(1)
     gc.collect()

@@ -110,6 +110,21 @@ def test_arrays_of_all_sizes_travel_both_ways(pools):
             np.testing.assert_array_equal(array, was)  # what workers do to their copy does not come back
 
 
+def surroundings():
+    import torch
+
+    return os.environ.get("LLMSIM_TEST"), os.getcwd(), torch.rand(1).item()
+
+
+def test_workers_have_the_environment_of_their_pool_and_their_own_random_numbers(monkeypatch, tmp_path):
+    monkeypatch.setenv("LLMSIM_TEST", "here")
+    monkeypatch.chdir(tmp_path)
+    with WorkerPool(2, backend=None) as pool:
+        (value, folder, one), (_, _, other) = pool.run(surroundings)
+    assert (value, folder) == ("here", str(tmp_path))
+    assert one != other
+
+
 def test_ranks_that_get_the_same_array_do_not_share_it(pools):
     array = np.ones(100_000)
     for result in pools(3).run(total, array):
@@ -129,6 +144,7 @@ def test_what_cannot_be_sent_is_refused(pools):
     [
         ({"world_size": 0}, "world_size is 0"),
         ({"world_size": 2, "backend": "mpi"}, "no backend 'mpi'"),
+        ({"world_size": 2, "device": "cuda"}, "gloo on 'cuda'"),
         ({"world_size": 2, "timeout_s": 0}, "timeout_s is 0"),
         ({"world_size": 2, "hosts": []}, "2 ranks but 0 hosts"),
     ],

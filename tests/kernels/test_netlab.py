@@ -144,6 +144,19 @@ def test_no_path_is_faster_than_its_slowest_link(topology, ends, bytes_per_s):
 
 
 @needs_lab
+def test_latency_needs_netem():
+    """It is added where the kernel can, and refused where it cannot."""
+    try:
+        lab = netlab("line", 2, "100Mb/s", latency="20ms")
+    except ExecutionError as error:
+        assert "netem" in str(error)  # noqa: PT017
+        return
+    with lab, WorkerPool(2, hosts=lab.hosts, backend=None) as pool:
+        took_s = pool.run(transfer, per_rank=[(role, lab.hosts[1].address, 1) for role in ("sender", "receiver")])[0]
+    assert took_s >= 0.04
+
+
+@needs_lab
 def test_programs_run_in_a_lab():
     program = collective("all-reduce", "ring", 4, 10_001)
     inputs = {"data": np.random.default_rng(0).integers(0, 9, (4, 10_001)).astype(np.float32)}
@@ -264,7 +277,7 @@ def test_without_privileges(tmp_path):
         ({"uplink": "1Gb/s"}, "no uplink"),
         ({"topology": "two-racks", "uplink": "quick"}, "uplink"),
         ({"topology": switch(17, 1e6, 0.0)}, "17 hosts"),
-        ({"topology": switch(2, 1e6, 1e-3)}, "latency"),
+        ({"latency": "1 light-year"}, "duration"),
     ],
 )
 def test_what_cannot_be_built_is_refused(arguments, match):
