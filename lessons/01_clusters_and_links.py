@@ -94,8 +94,8 @@ for name, cables in hops.items():
 curves(sizes, lines, x_label="message", x_unit="bytes", title="Time of one message: flat, then proportional")
 
 # %% [markdown]
-# Read the curves from both ends. A 64-byte message costs as much on the slowest of these wires as on one ten times as
-# fast: buying bandwidth does not help it, sending fewer messages does. A gigabyte is the other way round. This is why
+# Read the curves from both ends. Ten times the bandwidth would not make a 64-byte message on any of these wires faster:
+# it is all latency, and only sending fewer messages helps. A gigabyte is the other way round. This is why
 # gradients are gathered in buckets before they are sent, and why a KV cache is moved in large blocks.
 #
 # Bounds first: no model of the network can make a message faster than S/B of the slowest link it crosses, nor faster
@@ -244,13 +244,16 @@ curves(
 #
 # 1. *Easy.* From which message size on does `roce-400g` beat `pcie-3` in part 3? Find it from α and B, then with
 #    `closed_form_s`. And from which on does it beat `nvlink-4`?
-# 2. *Medium.* Give the relay of part 4 the right dependency. Its time is (chunks + 1)·(α + S/(chunks·B)) on a line of
-#    three; find the best number of chunks for 4 MiB at 25 MB/s and α = 1 ms, by formula and by `simulate`.
+# 2. *Medium.* Give the relay of part 4 the right dependency. The latency of a link is paid twice, however many chunks
+#    follow each other; but let each message also keep its sender busy for o = 1 ms, `Costs(send_overhead_s=1e-3)`. On a
+#    line of three without latency the time is then (chunks + 1)·(o + S/(chunks·B)). Find the best number of chunks for
+#    4 MiB at 25 MB/s, by formula and by `simulate`.
 # 3. *Open.* Invent flows on the two racks that finish later under fair sharing than if they took turns, and say why.
 #    Is there a set of flows for which taking turns makes the *last* one finish earlier?
 #
 # ## 10. Where next
 #
 # Hockney (1994) is the source of α–β, Bertsekas & Gallager's *Data Networks* of max-min fairness. Read
-# `llmsim/engine/network.py`: the sharing of links in one page. Try `llmsim topology two-racks --ranks 8` and
+# `llmsim/engine/network.py`, the sharing of links in one page, and NCCL's `src/graph/tuning.cc`, which chooses
+# algorithms by an α and a B for each kind of link. Try `llmsim topology two-racks --ranks 8` and
 # `llmsim explain D2H`. Lesson 02 sends gradients over these links.

@@ -23,6 +23,7 @@ import matplotlib_inline.backend_inline
 import numpy as np
 
 from llmsim import Builder, Costs, Region, build_topology, closed_form_s, collective, simulate
+from llmsim.cost import parameter_server_s
 from llmsim.errors import ProgramError
 from llmsim.plots import compare_gantt, curves, gantt
 from llmsim.program import Kernel, Layer, check_collective, data_parallel_step, parameter_server, segments
@@ -77,8 +78,7 @@ def ring_s(n, s=size_bytes):
 
 
 def server_s(n, s=size_bytes, servers=1):
-    """Push and pull, each N·S/servers bytes through a server's link."""
-    return 2 * (alpha + n * s / servers / bandwidth)
+    return parameter_server_s(n, servers, s, latency_s=alpha, bandwidth_bytes_per_s=bandwidth)
 
 
 print(f"bound: {format_duration(2 * (workers - 1) / workers * size_bytes / bandwidth)} of bytes on each link")
@@ -249,5 +249,6 @@ curves(
 #
 # Patarasuk & Yuan (2009) prove the ring's bandwidth optimal; Sergeev & Del Balso (2018) brought it to training as
 # Horovod; Li et al. (2020) describe DDP's buckets; Li et al. (2014) the parameter server. Read
-# `llmsim/program/collectives/ring.py`: the whole algorithm is one block of operations. Then run
+# `llmsim/program/collectives/ring.py`, the whole algorithm in one block of operations, and gloo's own ring in its
+# `gloo/allreduce.cc`, which adds up one piece of a segment while the next is on its way. Then run
 # `llmsim collective all-reduce --ranks 64 --size 1GiB` to see all algorithms side by side.

@@ -38,17 +38,23 @@ def relay(count: int, chunks: int):
 
 
 def exercise_2_best_number_of_chunks() -> None:
-    """(c + 1)(α + S/(cB)) is least at c = √(S/(αB)), near 13 for 4 MiB, 25 MB/s and 1 ms of start-up."""
+    """(c + 1)(o + S/(cB)) is least at c = √(S/(oB)), near 13 for 4 MiB, 25 MB/s and o = 1 ms. With that as latency of
+    the links instead the time is 2α + (c + 1)S/(cB), which falls with every further chunk."""
     check_collective(relay(12, 3), "broadcast")
-    count, alpha, bandwidth = 2**20, 1e-3, 25e6
+    count, overhead_s, bandwidth = 2**20, 1e-3, 25e6
     line = build_topology("line", 3, bandwidth, 0.0)
-    costs = Costs(send_overhead_s=alpha)  # paid once for each message, by its sender
+    costs = Costs(send_overhead_s=overhead_s)  # paid once for each message, by its sender
     candidates = np.arange(1, 31)
     simulated = [simulate(relay(count, c), line, costs).makespan_s for c in candidates]
-    formula = (candidates + 1) * (alpha + 4 * count / (candidates * bandwidth))
+    formula = (candidates + 1) * (overhead_s + 4 * count / (candidates * bandwidth))
     assert np.allclose(simulated, formula, rtol=1e-3)  # pieces of 4 MiB differ by an element where c does not divide
-    best = np.sqrt(4 * count / (alpha * bandwidth))
+    best = np.sqrt(4 * count / (overhead_s * bandwidth))
     assert abs(candidates[np.argmin(simulated)] - best) <= 1
+    slow = build_topology("line", 3, bandwidth, 1e-3)
+    simulated = [simulate(relay(count, c), slow).makespan_s for c in candidates]
+    formula = 2 * 1e-3 + (candidates + 1) * 4 * count / (candidates * bandwidth)
+    assert np.allclose(simulated, formula, rtol=1e-3)
+    assert np.argmin(simulated) == len(candidates) - 1
 
 
 def exercise_3_taking_turns() -> None:
