@@ -143,11 +143,12 @@ def pick(table: Mapping[str, T], name: str, kind: str) -> T:
     """The entry ``name`` of a table.
 
     Raises:
-        InputError: there is none; names that are spelt alike are given.
+        InputError: there is none; names that contain it are given, or else some that are spelt alike.
     """
     if name in table:
         return table[name]
-    close = difflib.get_close_matches(name.lower(), table, n=3, cutoff=0.5)
-    close = close or [known for known in table if name.lower() in known][:3]
+    spelt = name.lower().replace(" ", "-")
+    close = [known for known in table if spelt and spelt in known][:3]
+    close = close or difflib.get_close_matches(spelt, table, n=3, cutoff=0.5)
     mend = f"did you mean {' or '.join(close)}?" if close else f"choose among {', '.join(table)}"
     raise InputError(f"there is no {kind} {name!r} in the catalog", mend=mend)

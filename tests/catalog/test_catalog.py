@@ -172,6 +172,8 @@ def test_options_of_gpu_clusters_change_them(option, one, other):
         (lambda: catalog.device("h100"), "there is no device 'h100' in the catalog; did you mean h100-sxm"),
         (lambda: catalog.device("abacus"), "choose among v100-sxm2-16gb, "),
         (lambda: catalog.device("A100-SXM-80GB"), "did you mean a100-sxm-80gb"),
+        (lambda: catalog.device("A100"), r"did you mean a100-sxm-40gb or a100-sxm-80gb\?"),  # not h100, spelt alike
+        (lambda: catalog.device("ascend 910b"), r"did you mean ascend-910b\?"),
         (lambda: catalog.link("nvlink"), "there is no link 'nvlink' in the catalog; did you mean nvlink-"),
         (lambda: catalog.cluster("dgx"), "there is no cluster 'dgx' in the catalog; did you mean dgx-"),
         (lambda: catalog.device("l4").peak_flop_per_s("fp64"), "l4: no peak for 'fp64'; it has fp32, tf32"),
