@@ -100,6 +100,11 @@ def test_what_an_entry_points_to_exists(place):
             assert arguments[arguments.index("--algorithm") + 1] in ALGORITHMS[arguments[0]]
 
 
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS, *(each for ways in ALGORITHMS.values() for each in ways)}))
+def test_every_collective_and_algorithm_is_explained(name):
+    assert explain(name)
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_explained_or_refused(text):
     with contextlib.suppress(InputError):
