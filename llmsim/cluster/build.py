@@ -227,6 +227,10 @@ def _hccs(
     )
 
 
+def _nvswitch_node(ranks: int, bandwidth_bytes_per_s: float, latency_s: float) -> Cluster:
+    return fabrics.nvswitch_node(ranks, bandwidth_bytes_per_s, latency_s)
+
+
 def _pcie_host(
     ranks: int,
     bandwidth_bytes_per_s: float,
@@ -266,6 +270,7 @@ TOPOLOGIES: Mapping[str, Topology] = {
         Topology("rail-optimised", "nodes with a switch inside, and a leaf for each rail of NICs", _rail_optimised),
         Topology("dragonfly", "groups of routers, one cable between any two groups", _dragonfly),
         Topology("hccs", "Ascend servers: a full mesh of NPUs in each", _hccs),
+        Topology("nvswitch-node", "the GPUs of one node on switches that never limit", _nvswitch_node),
         Topology("pcie-host", "GPUs below PCIe switches and host bridges", _pcie_host),
     )
 }

@@ -1,9 +1,9 @@
 """Recursive halving and doubling: log2 N exchanges with partners ever nearer, then ever farther.
 
 Rabenseifner's all-reduce, as in Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in
-MPICH", IJHPCA 2005. The data sent are those of a ring, in 2·log2 N steps rather than 2(N−1). Where N is no
-power of two, the first 2(N−2^⌊log2 N⌋) members fold in pairs: the even one gives its data to the odd one, which then
-takes part for both, and in the end gives the result back.
+MPICH", IJHPCA 2005. Where N is a power of two the data sent are those of a ring, in 2·log2 N steps rather than
+2(N−1). Where it is none, the first 2(N−2^⌊log2 N⌋) members fold in pairs: the even one gives all its data to the odd
+one, which then takes part for both, and in the end gives the result back.
 """
 
 import numpy as np
