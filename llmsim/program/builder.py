@@ -150,15 +150,19 @@ class Builder:
         after: "ArrayLike | Sequence[ArrayLike] | None" = None,
     ) -> Ids:
         """Run ``kernel``. Where both are given, ``reads`` must have the count of ``writes``."""
+        if writes.buffer >= 0 and reads.buffer >= 0:
+            self._check_counts(Kind.COMPUTE, writes, reads)
         region = writes if writes.buffer >= 0 else Region(-1, 0, reads.count)
         return self._add(Kind.COMPUTE, rank, stream, after, region=region, source=reads, call=self.kernel(kernel))
 
     def copy(self, rank: ArrayLike, region: Region, source: Region, *, stream: str = "compute", after=None) -> Ids:
-        """Overwrite ``region`` with ``source``."""
+        """Overwrite ``region`` with ``source``, of the same count and type: what converts is a kernel."""
+        self._check_counts(Kind.COPY, region, source, same_type=True)
         return self._add(Kind.COPY, rank, stream, after, region=region, source=source)
 
     def reduce(self, rank: ArrayLike, region: Region, source: Region, *, stream: str = "compute", after=None) -> Ids:
-        """Add ``source`` to ``region``."""
+        """Add ``source`` to ``region``, of the same count and type."""
+        self._check_counts(Kind.REDUCE, region, source, same_type=True)
         return self._add(Kind.REDUCE, rank, stream, after, region=region, source=source)
 
     def send(
@@ -258,6 +262,16 @@ class Builder:
                 self.after(ids, earlier)
         return ids
 
+    def _check_counts(self, kind: Kind, region: Region, source: Region, *, same_type: bool = False) -> None:
+        """Refuse a source of another size, or of another type: no executor would mean the same by it."""
+        where = f"{self.name}: {kind.name}"
+        if np.any(np.asarray(region.count) != np.asarray(source.count)):
+            raise ProgramError("its source and its region have different counts", where=where)
+        used = [self._buffers[r.buffer] for r in (region, source) if 0 <= r.buffer < len(self._buffers)]
+        if same_type and len({np.dtype(buffer.dtype) for buffer in used}) > 1:
+            types = " to ".join(f"{buffer.name!r} ({buffer.dtype})" for buffer in used[::-1])
+            raise ProgramError(f"from {types}", where=where, mend="convert with a kernel")
+
     def _check(self, columns: dict[str, NDArray], rank: NDArray, *buffers: int) -> None:
         """Refuse what no executor could run; vectorised, so that it costs little on millions of operations."""
         kind, peer, count = columns["kind"], columns["peer"], columns["count"]
@@ -275,6 +289,8 @@ class Builder:
             rank, peer = np.broadcast_arrays(rank, peer)
             if np.any(rank == peer):
                 raise ProgramError(f"rank {int(rank[rank == peer][0])} is its own peer", where=where, mend="use copy")
+        if buffers[0] < 0 and kind.flat[0] not in (Kind.COMPUTE, Kind.COLLECTIVE):
+            raise ProgramError("there is no buffer in its region", where=where, mend="add one with Builder.buffer")
         for buffer, start in zip(buffers, starts, strict=True):
             if buffer >= len(self._buffers):
                 raise ProgramError(f"there is no buffer {buffer}", where=where, mend="add it with Builder.buffer")

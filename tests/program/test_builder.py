@@ -3,7 +3,7 @@
 import pytest
 
 from llmsim.errors import ProgramError
-from llmsim.program import Builder, Contract, Region, check_collective, verify
+from llmsim.program import Builder, Contract, Kernel, Region, check_collective, verify
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,29 @@ def test_check_collective_names_ranks_that_are_not_there():
 def test_a_world_is_a_whole_number():
     with pytest.raises(ProgramError, match=r"world_size is 4\.5"):
         Builder("half", 4.5)
+
+
+def test_a_source_of_another_size_is_refused_not_cut():
+    builder = Builder("sizes", 1)
+    data, large, whole = builder.buffer("data", 2), builder.buffer("large", 8), builder.buffer("whole", 2, "int32")
+    two, eight, other = Region(data, 0, 2), Region(large, 0, 8), Region(whole, 0, 2)
+    for add in (builder.copy, builder.reduce):
+        with pytest.raises(ProgramError, match="its source and its region have different counts"):
+            add(0, two, eight)
+        with pytest.raises(ProgramError, match=r"from 'whole' \(int32\) to 'data' \(float32\); convert with a kernel"):
+            add(0, two, other)
+    with pytest.raises(ProgramError, match="sizes: COMPUTE: its source and its region have different counts"):
+        builder.compute(0, Kernel("norm"), writes=two, reads=eight)
+    builder.compute(0, Kernel("convert"), writes=two, reads=other)
+    builder.compute(0, Kernel("read only"), reads=eight)
+    assert len(builder.build()) == 2
+
+
+def test_only_kernels_may_touch_nothing():
+    builder = Builder("nothing", 2)
+    builder.buffer("data", 8)
+    nothing = Region(-1, 0, 8)  # would be the last buffer, to NumPy
+    for add in (lambda: builder.send(0, 1, nothing), lambda: builder.recv(1, 0, nothing)):
+        with pytest.raises(ProgramError, match="there is no buffer in its region"):
+            add()
+    builder.compute(0, Kernel("idle"))
