@@ -23,6 +23,7 @@ def check(program: Program, send_modes: Sequence[str] = ("eager", "rendezvous"),
     """
     check_messages(program)
     check_collectives(program)
+    check_overlaps(program)
     for mode in send_modes:
         check_deadlock(program, cast(SendMode, mode))
     if races:
@@ -124,6 +125,23 @@ def check_collectives(program: Program) -> None:
             raise ProgramError(
                 f"{contract.collective} over {len(contract.ranks)} ranks: rank {odd[0]} {role}", where=program.name
             )
+
+
+def check_overlaps(program: Program) -> None:
+    """No copy or reduction reads elements that it also writes elsewhere: what it gives would depend on the executor.
+
+    Raises:
+        ProgramError: one whose source is shifted against its region by less than their count.
+    """
+    ops = np.flatnonzero(np.isin(program.kind, (Kind.COPY, Kind.REDUCE)) & (program.buffer == program.source_buffer))
+    shift = np.abs(program.offset[ops] - program.source_offset[ops])
+    bad = ops[(shift > 0) & (shift < program.count[ops])]
+    if bad.size:
+        raise ProgramError(
+            f"source and region overlap: {program.describe(int(bad[0]))}",
+            where=program.name,
+            mend="go through another buffer",
+        )
 
 
 def check_deadlock(program: Program, send_mode: SendMode) -> None:

@@ -13,6 +13,7 @@ Meaning, the same for every executor:
 * A SEND is complete when its bytes have left (its region may be written again). In *eager* mode it starts whether or
   not the receiver is ready; in *rendezvous* mode it starts only when the receiver has reached its RECV.
 * A RECV is complete when the message has arrived and its bytes stand in the region; RECV_REDUCE adds them to it.
+* A COPY or REDUCE has a source that lies apart from its region, or is exactly it.
 * A COLLECTIVE starts when every member has reached it and is complete on all of them at once.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llmsim.errors import ProgramError
-from llmsim.program.checks import check_collectives, check_deadlock, check_messages
+from llmsim.program.checks import check_collectives, check_deadlock, check_messages, check_overlaps
 from llmsim.program.graph import SendMode
 from llmsim.program.interpreter import interpret
 from llmsim.program.program import COLLECTIVES, Contract, Kernel, Program, Region
@@ -58,6 +58,7 @@ def verify(program: Program, contracts: Sequence[Contract] | None = None, *, sen
         check_contract(contract, program.world_size, program.buffers, program.name)
     check_messages(program)
     check_collectives(program)
+    check_overlaps(program)
     memory = _Symbols(program)
     interpret(program, memory, send_mode)
     for contract in contracts:

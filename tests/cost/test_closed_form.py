@@ -73,8 +73,10 @@ def test_trees_without_reduction_cost_are_exact_for_any_number_of_ranks(n):
 @pytest.mark.parametrize("n", [2, 5, 6, 10])
 def test_forms_said_to_be_upper_bounds_are(n):
     cluster, gamma = fully_connected(n, BANDWIDTH, ALPHA_S), 7e-11
-    for name, algorithm in (("all-reduce", "tree"), ("all-reduce", "double-tree"), ("broadcast", "binomial")):
-        assert simulated_s(name, algorithm, n, cluster, gamma) <= form_s(name, algorithm, n, gamma) * (1 + 1e-9)
+    chunked = [(name, "tree", {"chunks": c}) for name in ("all-reduce", "reduce") for c in (1, 2, 4)]
+    for name, algorithm, options in (*chunked, ("all-reduce", "double-tree", {}), ("broadcast", "binomial", {})):
+        simulated = simulated_s(name, algorithm, n, cluster, gamma, **options)
+        assert simulated <= form_s(name, algorithm, n, gamma, **options) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("n", [3, 8, 12])

@@ -72,6 +72,21 @@ def test_a_channel_in_two_streams():
         check_messages(builder.build())
 
 
+def test_a_copy_onto_itself_shifted():
+    """A copy from front to back and one from back to front give different elements."""
+    for add in ("copy", "reduce"):
+        builder = Builder("shift", 1)
+        data = builder.buffer("data", 12)
+        getattr(builder, add)(0, Region(data, 0, 4), Region(data, 4, 4))  # side by side
+        getattr(builder, add)(0, Region(data, 0, 4), Region(data, 0, 4))  # the same elements
+        check(builder.build())
+        getattr(builder, add)(0, Region(data, 2, 4), Region(data, 5, 4))
+        with pytest.raises(
+            ProgramError, match=r"source and region overlap: rank 0 compute #2: .* data\[5:9\] → data\[2:6\]"
+        ):
+            check(builder.build())
+
+
 def test_a_collective_someone_leaves_out():
     builder = Builder("three", 3)
     data = builder.buffer("data", 8)
