@@ -5,6 +5,7 @@ something else has started, such as ``torchrun``.
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,7 +29,8 @@ class Execution:
     """What a real run gave.
 
     Attributes:
-        timelines: one per repeat, seconds since the common start.
+        timelines: one per repeat, seconds since the common start; ``meta["late_s"]`` says how much after it the last
+            rank began, which is much only where the machine was busy with something else.
         outputs: by buffer, the elements of all ranks after the last repeat, shape (world_size, count).
         times_s: makespan of each repeat, shape (repeats,).
     """
@@ -49,6 +51,7 @@ class RankResult:
 
     ops: NDArray[np.int64]  # (n,) into the program
     begin_ns: NDArray[np.int64]  # (repeats,) the common start
+    late_ns: NDArray[np.int64]  # (repeats,) how much later this rank began: the machine was busy
     start_ns: NDArray[np.int64]  # (repeats, n)
     end_ns: NDArray[np.int64]  # (repeats, n)
     outputs: Mapping[str, NDArray]  # (count,)
@@ -194,7 +197,7 @@ def _run(
     run = RankRun(program, rank, tensors, transport, compute=compute, timeout_s=timeout_s)
     system.precise_sleep()
     offset_ns = clock.offset_to_rank_0_ns()
-    begin, start, end = [], [], []
+    begin, late, start, end = [], [], [], []
     for repeat in range(warmup + repeats):
         for buffer, tensor in zip(program.buffers, tensors, strict=True):
             if buffer.name in inputs:
@@ -205,9 +208,11 @@ def _run(
         transport.finish()
         begin_ns = clock.agree_on_start_ns(_LEAD_S + 1e-3 * program.world_size) - offset_ns
         clock.sleep_until_ns(begin_ns)
+        late_ns = time.monotonic_ns() - begin_ns
         started, ended = run.run()
         if repeat >= warmup:
             begin.append(begin_ns + offset_ns)
+            late.append(late_ns)
             start.append(started)
             end.append(ended)
     wanted = [b.name for b in program.buffers] if outputs is None else outputs
@@ -215,6 +220,7 @@ def _run(
     return RankResult(
         ops=np.array(run.plan.ops, dtype=np.int64),
         begin_ns=np.array(begin, dtype=np.int64),
+        late_ns=np.array(late, dtype=np.int64),
         start_ns=np.array(start, dtype=np.int64).reshape(repeats, -1) + offset_ns,
         end_ns=np.array(end, dtype=np.int64).reshape(repeats, -1) + offset_ns,
         outputs=arrays,
@@ -230,7 +236,8 @@ def _assemble(program: Program, ranks: Sequence[RankResult], **meta: Any) -> Exe
             start_s[rank.ops] = (rank.start_ns[repeat] - rank.begin_ns[repeat]) * 1e-9
             end_s[rank.ops] = (rank.end_ns[repeat] - rank.begin_ns[repeat]) * 1e-9
         _tidy_sends(program, chained, start_s, end_s)
-        timelines.append(program.timeline(start_s, end_s, executor="execute", repeat=repeat, **meta))
+        late_s = max(int(rank.late_ns[repeat]) for rank in ranks) * 1e-9
+        timelines.append(program.timeline(start_s, end_s, executor="execute", repeat=repeat, late_s=late_s, **meta))
     outputs = {name: np.stack([rank.outputs[name] for rank in ranks]) for name in ranks[0].outputs}
     return Execution(tuple(timelines), outputs, np.array([t.makespan_s for t in timelines]))
 

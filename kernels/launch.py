@@ -273,7 +273,7 @@ def _verdict(failures: dict[int, dict[str, Any]], silent: list[int], what: str, 
     """The error that names the rank at the root of what the ranks report.
 
     A rank that died explains all others that miss it; then comes one that failed by itself; then one that misses a
-    rank which does not speak.
+    rank which does not speak; then one that waited in vain, whereupon others lost their connection to it.
     """
     names = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
     if not failures:
@@ -285,14 +285,16 @@ def _verdict(failures: dict[int, dict[str, Any]], silent: list[int], what: str, 
             return 0, rank
         if failure["missed"] is None:
             return 1, rank
-        return (2 if failure["missed"] in silent else 3), rank
+        if failure["missed"] in silent:
+            return 2, rank
+        return (3 if "waited" in failure["line"] or "imed out" in failure["line"] else 4), rank
 
     rank = min(failures, key=root)
     failure, (order, _) = failures[rank], root(rank)
     line, kind = failure["line"], failure.get("kind", "ExecutionError")
     if kind == "ExecutionError" and not line.startswith("rank "):
         line = f"rank {rank} {line}" if failure.get("died") else f"rank {rank} failed: {line}"
-    if order == 3 and silent:
+    if order >= 3 and silent:
         line = f"{names} did not answer: {line}"
     error: LlmsimError = getattr(errors, kind)(line, where=what if kind == "ExecutionError" else None)
     if "traceback" in failure:

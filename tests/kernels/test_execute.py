@@ -112,6 +112,7 @@ def test_the_timeline_respects_the_order_of_the_program(pools):
         start, end = timeline.start_s, timeline.end_s
         assert time_s == timeline.makespan_s
         assert start.min() >= 0
+        assert 0 <= timeline.meta["late_s"] <= start.max()
         assert np.all(start <= end)
         before, after = program.dependency.T
         assert np.all(end[before] <= start[after])
