@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from llmsim.errors import ExecutionError, InputError, LlmsimError
 GRACE_S = 1.0  # after a first failure, how long the other ranks have to say what they saw
 _START_S = 60.0  # for the start: a first import of torch on a busy machine
 _MESSAGE_S = 10.0  # for one message to pass once it has begun; large arrays go through shared memory
+_KILL_S = 10.0  # for killed processes to be gone
 _STOP_S = 2.0  # for an orderly end; killed after that
 _MOST_WORKERS = 200  # their descriptors go in one message, which holds about 250
 
@@ -112,6 +114,8 @@ class WorkerPool:
             for _, theirs in pairs:
                 theirs.close()
         self._collect(_START_S + self.timeout_s, "start")
+        if not self.pids:
+            self._note_exit()  # the first report, on its way
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -135,13 +139,12 @@ class WorkerPool:
 
     def kill(self) -> None:
         """End all processes now and wait until they are gone."""
-        report, self._report = self._report, None
-        if report is not None:
-            report.socket.shutdown(1)  # SHUT_WR: the zygote sees the end, kills, and still reports
-            self._report = report
-            self._await_exits(10.0)
+        if self._report is not None:
+            with contextlib.suppress(OSError):  # the other end sees this, kills, and still reports
+                self._report.socket.shutdown(socket.SHUT_WR)
+            self._await_exits(_KILL_S)
+            self._report.close()
             self._report = None
-            report.close()
         for worker in self._workers:
             worker.close()
         self._workers = []

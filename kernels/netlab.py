@@ -24,6 +24,7 @@ from llmsim.errors import ExecutionError, InputError
 from llmsim.units import parse_bandwidth, parse_duration
 
 MOST_HOSTS = 16
+_MOST_NODES = 128
 _NETWORK = "10.77.0."  # addresses of the hosts; they exist only inside the lab
 _GATEWAY = "169.254.77.1"  # what each node calls whatever is at the other end of a cable
 _START_S = 30.0
@@ -112,13 +113,13 @@ class NetLab:
         ours, theirs = Channel.pair()
         self._channel = ours
         try:
-            self._holder = subprocess.Popen(
-                [sys.executable, "-c", START, json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C is for the owner, whose end ends the lab
-            )
-            theirs.close()
+            with theirs.socket:
+                self._holder = subprocess.Popen(
+                    [sys.executable, "-c", START, json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # a Ctrl-C is for the owner, whose end ends the lab
+                )
             ours.socket.settimeout(_START_S)
             ours.send(plans)
             kind, answer = ours.recv()
@@ -242,6 +243,8 @@ _tried: str | None = None
 def _plan(cluster: Cluster, shape: Shape) -> tuple[list[NodePlan], list[str], dict[str, str]]:
     """For each node what to do in its namespace, their names (devices first), and each device's main interface."""
     names = [*cluster.devices, *(node for node in cluster.graph.nodes if node not in cluster.devices)]
+    if len(names) > _MOST_NODES:
+        raise InputError(f"{len(names)} hosts and switches", where="netlab", mend=f"take at most {_MOST_NODES}")
     number = {name: index for index, name in enumerate(names)}
     interface: dict[tuple[str, str], str] = {}  # of a node towards a neighbour
     links: dict[str, list[str]] = {name: [] for name in names}
