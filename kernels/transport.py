@@ -180,6 +180,10 @@ def run_collective(
     elif contract.collective == "broadcast":
         assert contract.root is not None
         dist.broadcast(buffer, contract.root, group=group)
+    elif contract.collective == "reduce":
+        assert contract.root is not None
+        total = buffer if rank == contract.root else buffer.clone()  # backends may use the others' as scratch
+        dist.reduce(total, contract.root, group=group)
     elif contract.collective == "reduce-scatter":
         source = buffer if widest * size == contract.count else _padded(parts, widest)
         result = buffer.new_empty(widest)

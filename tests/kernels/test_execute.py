@@ -8,7 +8,7 @@ from llmsim_kernels.transport import channels, collective_groups
 from llmsim.engine.emulate import emulate
 from llmsim.errors import ExecutionError, InputError, ProgramError
 from llmsim.program import ALGORITHMS, Builder, Contract, Kernel, Kind, Region, collective
-from llmsim.program.promises import output_count, promises
+from llmsim.program.promises import ROOTED, output_count, promises
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -46,14 +46,14 @@ def test_sizes_and_dtypes(pools, dtype, count):
     np.testing.assert_array_equal(out, np.broadcast_to(inputs["data"].sum(0, dtype=dtype), out.shape))
 
 
-@pytest.mark.parametrize("name", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"])
+@pytest.mark.parametrize("name", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all"])
 @pytest.mark.parametrize("count", [0, 12, 14])
 def test_the_backends_own_collectives_keep_their_contract(pools, name, count):
     """On a part of the world and a part of the buffer."""
     builder = Builder(name, 4)
     data = builder.buffer("data", 20)
     output = builder.buffer("output", 3 + output_count(count, 3)) if name == "all-to-all" else None
-    contract = Contract(name, (0, 2, 3), data, 3, count, root=2 if name == "broadcast" else None, output=output)
+    contract = Contract(name, (0, 2, 3), data, 3, count, root=2 if name in ROOTED else None, output=output)
     builder.collective(contract)
     program = builder.build()
     inputs = whole_numbers(program)
