@@ -156,7 +156,7 @@ class _Pools:
     rate_bytes_per_s: float = 0.0
 
 
-_CROWD = 2  # ranks a core: with fewer, cores would idle while ranks wait for each other
+_CROWD = 4  # ranks a core: with fewer, cores would idle while ranks wait for each other
 _WIDE_BYTES_PER_S, _NARROW_BYTES_PER_S = 12.5e9, 25e6
 _PACKETS = (7, 3, 1)  # of 9 kB in a bundle, many and few
 
@@ -195,7 +195,6 @@ def _crowd_size() -> int:
 
 
 def _transport(name: str, pools: _Pools, effort: Effort, progress: Progress) -> Transport:
-    cores = os.cpu_count() or 1
     progress(f"{name}: messages back and forth")
     trips = {size: _number(effort, size, most=100) for size in effort.message_bytes}
     there_and_back = {size: probes.ping_pong(size, trips[size]) for size in trips}
@@ -203,11 +202,7 @@ def _transport(name: str, pools: _Pools, effort: Effort, progress: Progress) -> 
     alone = fit_latency_bandwidth("one-way time of a message", one_way)
     progress(f"{name}: small messages all at once")
     crowd = next(iter(pools.crowds.values()))
-    number = _number(effort, 4, most=100)
-    at_once = {size: probes.exchange(size, number, crowd.world_size) for size in effort.small_bytes}
-    core_s = cores / (number * crowd.world_size)
-    small = {size: s * core_s for size, s in _sample(crowd, at_once, effort).items()}
-    each = fit_mean("core-seconds of a small message, both ends", small, "cpu_s_per_message", "size in bytes")
+    each = _message_fit(crowd, effort)
     progress(f"{name}: messages all at once")
     processor = _processor_fit(pools.crowds, effort)
     fits = [alone, each, processor]
@@ -216,12 +211,9 @@ def _transport(name: str, pools: _Pools, effort: Effort, progress: Progress) -> 
         share = _link_fit(pools.narrow, pools.rate_bytes_per_s, effort)
         efficiency = min(1.0, share.parameters["link_efficiency"])
         fits.append(share)
-    # A message that is alone waits for nothing, so its processor time is a part of α; the rest is latency.
-    alpha_s = alone.parameters["latency_s"]
-    cpu_s = min(each.parameters["cpu_s_per_message"], alpha_s)
     return Transport(
-        latency_s=alpha_s - cpu_s,
-        cpu_s_per_message=cpu_s,
+        alpha_s=alone.parameters["latency_s"],
+        cpu_s_per_message=each.parameters["cpu_s_per_message"],
         bandwidth_bytes_per_s=alone.parameters["bandwidth_bytes_per_s"],
         link_efficiency=efficiency,
         cpu_s_per_byte=processor.parameters["cpu_s_per_byte"],
@@ -240,6 +232,17 @@ def _sample(pool: WorkerPool, programs: Mapping[int, Program], effort: Effort) -
         for key, program in programs.items():
             seconds[key].append(execute(program, pool=pool, outputs=[]).time_s)
     return {key: np.array(values) for key, values in seconds.items()}
+
+
+def _message_fit(crowd: WorkerPool, effort: Effort) -> Fit:
+    """Core-seconds of a small message, when many pairs of ranks send some back and forth. Each waits for the one
+    before, as in most algorithms: in a row they would be cheaper, as a rank that is awake need not be woken."""
+    pairs = crowd.world_size // 2
+    trips = _number(effort, 4, most=100)
+    programs = {size: probes.ping_pong(size, trips, crowd.world_size) for size in effort.small_bytes}
+    core_s = min(os.cpu_count() or 1, pairs) / (2 * trips * pairs)
+    samples = {size: seconds * core_s for size, seconds in _sample(crowd, programs, effort).items()}
+    return fit_mean("core-seconds of a small message, both ends", samples, "cpu_s_per_message", "size in bytes")
 
 
 def _processor_fit(crowds: Mapping[float, WorkerPool], effort: Effort) -> Fit:

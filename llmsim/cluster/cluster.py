@@ -29,17 +29,18 @@ class Link(NamedTuple):
     destination: str
     bandwidth_bytes_per_s: float
     latency_s: float
+    burst_bytes: float = 0.0  # after a pause so much passes at once: the size of a token bucket that shapes it
 
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """A directed graph of devices and switches.
 
-    Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``, and ``hops`` where they count as more than one in the
-    choice of shortest paths. Nodes carry ``kind`` (``"device"``, ``"switch"``,
-    ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``, the name of
-    the machine they belong to. A node with ``forwards=False`` passes nothing on: messages only start and end there.
-    ``devices`` lists the nodes that can hold a rank, in the order of placement.
+    Edges carry ``bandwidth_bytes_per_s`` and ``latency_s``, ``hops`` where they count as more than one in the choice
+    of shortest paths, and ``burst_bytes`` where a token bucket shapes them. Nodes carry ``kind`` (``"device"``,
+    ``"switch"``, ``"nic"`` or ``"host"``); devices also ``device``, the catalog's name of what they are, and ``host``,
+    the name of the machine they belong to. A node with ``forwards=False`` passes nothing on: messages only start and
+    end there. ``devices`` lists the nodes that can hold a rank, in the order of placement.
 
     Raises:
         InputError: no devices, a device missing in the graph, a link without bandwidth or with negative latency, or
@@ -68,6 +69,8 @@ class Cluster:
                 )
             if not (link.latency_s >= 0 and isfinite(link.latency_s)):
                 raise InputError(f"its latency is {link.latency_s:g} s", where=place, mend="give 0 or more")
+            if not (link.burst_bytes >= 0 and isfinite(link.burst_bytes)):
+                raise InputError(f"its burst is {link.burst_bytes:g} bytes", where=place, mend="give 0 or more")
         self._check_connected()
 
     def _check_connected(self) -> None:
@@ -88,7 +91,13 @@ class Cluster:
     def links(self) -> tuple[Link, ...]:
         """All links; a route is a tuple of indices into this."""
         return tuple(
-            Link(u, v, float(data["bandwidth_bytes_per_s"]), float(data["latency_s"]))
+            Link(
+                u,
+                v,
+                float(data["bandwidth_bytes_per_s"]),
+                float(data["latency_s"]),
+                float(data.get("burst_bytes", 0.0)),
+            )
             for u, v, data in self.graph.edges(data=True)
         )
 

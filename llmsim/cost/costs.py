@@ -23,6 +23,7 @@ class Costs:
 
     send_overhead_s: float = 0.0
     receive_overhead_s: float = 0.0
+    receive_cores: float = 1.0  # at work during it: more than one where the sender still clears up meanwhile
     latency_s: float = 0.0
     protocol_efficiency: float = 1.0
     message_bandwidth_bytes_per_s: float = inf  # the most one message reaches, however wide its path

@@ -51,13 +51,13 @@ class Machine:
 class Transport:
     """Messages between two ranks.
 
-    A message of S bytes alone takes ``latency_s`` + ``cpu_s_per_message`` + S / bandwidth, where bandwidth is the lower
-    of ``bandwidth_bytes_per_s`` and what ``link_efficiency`` leaves of its links' rate, headers taken off. The ``cpu``
+    A message of S bytes alone takes ``alpha_s`` + S / bandwidth, where bandwidth is the lower of
+    ``bandwidth_bytes_per_s`` and what ``link_efficiency`` leaves of its links' rate, headers taken off. The ``cpu``
     figures are core-seconds at both ends together, the kernel's included: so much for each message, for each byte, and
     for each packet (or bundle of packets that the kernel handles as one).
     """
 
-    latency_s: float
+    alpha_s: float
     cpu_s_per_message: float
     bandwidth_bytes_per_s: float
     link_efficiency: float
@@ -67,16 +67,11 @@ class Transport:
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
-        _positive(self, "bandwidth_bytes_per_s", "link_efficiency")
+        _positive(self, "alpha_s", "bandwidth_bytes_per_s", "link_efficiency")
         per = ("cpu_s_per_message", "cpu_s_per_byte", "cpu_s_per_packet")
-        _positive(self, "latency_s", *per, or_zero=True)
+        _positive(self, *per, or_zero=True)
         if self.link_efficiency > 1:
             raise InputError(f"link_efficiency is {self.link_efficiency:g}", mend="give a share of 1")
-
-    @property
-    def alpha_s(self) -> float:
-        """α: the time of an empty message."""
-        return self.latency_s + self.cpu_s_per_message
 
 
 @dataclass(frozen=True)
@@ -162,8 +157,10 @@ class Profile:
             raise InputError(f"no matrix products of {dtype!r} were measured")
         cpu_s_per_byte = messages.cpu_s_per_byte + messages.cpu_s_per_packet / packet_bytes
         return Costs(
-            receive_overhead_s=messages.cpu_s_per_message,  # in a row, messages follow each other at this distance
-            latency_s=messages.latency_s,
+            # A message that is alone waits for nothing: α is the work for it, at both ends in part at the same time.
+            receive_overhead_s=min(messages.alpha_s, messages.cpu_s_per_message),
+            receive_cores=max(1.0, messages.cpu_s_per_message / messages.alpha_s),
+            latency_s=max(0.0, messages.alpha_s - messages.cpu_s_per_message),
             protocol_efficiency=messages.link_efficiency * header_efficiency,
             message_bandwidth_bytes_per_s=messages.bandwidth_bytes_per_s,
             reduce_bandwidth_bytes_per_s=rate_at(self.reduce, size_bytes),

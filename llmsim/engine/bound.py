@@ -5,6 +5,9 @@ shared max-min fairly with all other activities that cross the same resources, a
 ``max_rate``; then it is complete. A SEND's message has arrived ``latency_s`` after that. Links are resources, with work
 in bytes. The cores of a host are a resource too: a byte sent takes ``demand`` core-seconds of it, so four busy ranks
 on two cores slow each other down by the same mechanism by which two messages share a link.
+
+A resource may have a *bucket* of tokens, which fills at its capacity and is emptied by what is done beyond that; as
+long as there are tokens, the resource does not limit. So does a link that is shaped by a token bucket filter.
 """
 
 from dataclasses import dataclass
@@ -20,6 +23,8 @@ from llmsim.errors import InputError
 from llmsim.program.graph import SendMode
 from llmsim.program.program import Program
 
+_UNLIMITED = 1e6  # times the capacity; infinity would be none to calculate with
+
 
 @dataclass(frozen=True, eq=False)
 class BoundProgram:
@@ -32,7 +37,13 @@ class BoundProgram:
     paths: Paths
     path: NDArray[np.int32]  # (operations,)
     work: NDArray[np.float64]  # (operations,)
+    burst: NDArray[np.float64]  # (resources,) tokens of a full bucket, 0 where there is none
     cluster_name: str = ""
+
+    @property
+    def most_capacity(self) -> NDArray[np.float64]:
+        """What each resource gives at most: with tokens, practically anything; shape (resources,)."""
+        return np.where(self.burst > 0, self.capacity * _UNLIMITED, self.capacity)
 
 
 def bind(
@@ -85,6 +96,7 @@ def bind(
         paths=local.paths + between,
         path=path,
         work=work,
+        burst=np.array([link.burst_bytes for link in links] + [0.0] * len(cores), dtype=np.float64),
         cluster_name=cluster.name,
     )
 

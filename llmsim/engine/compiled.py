@@ -29,7 +29,8 @@ class Contention:
     """What is left of the paths when resources that can never limit are left out.
 
     A resource can limit only if the queues that use it could together ask for more than its capacity, each of them for
-    the most that its fastest path takes alone; a queue has one activity at a time.
+    the most that its fastest path takes alone; a queue has one activity at a time. One with a bucket can limit a single
+    activity, as what it gives depends on what was before.
     """
 
     rate_alone: NDArray[np.float64]  # (paths,) work per second of an activity that has its path for itself
@@ -41,10 +42,11 @@ def contention(bound: BoundProgram) -> Contention:
     """Find the resources that can limit."""
     paths = bound.paths
     rate_alone = paths.max_rate.copy()
+    capacity = bound.most_capacity
     if len(paths.resource):
         owner = np.repeat(np.arange(len(paths)), np.diff(paths.start))
-        np.minimum.at(rate_alone, owner, bound.capacity[paths.resource] / paths.demand)
-    resources = len(bound.capacity)
+        np.minimum.at(rate_alone, owner, capacity[paths.resource] / paths.demand)
+    resources = len(capacity)
     total, queues = np.zeros(resources), np.zeros(resources, dtype=np.int64)
     _most_asked(
         bound.program.queue_start,
@@ -60,7 +62,7 @@ def contention(bound: BoundProgram) -> Contention:
         total,
         queues,
     )
-    limiting = np.flatnonzero(total > bound.capacity * (1 + 1e-12))
+    limiting = np.flatnonzero((total > capacity * (1 + 1e-12)) | ((bound.burst > 0) & (queues > 0)))
     return Contention(rate_alone, limiting.astype(np.int32), queues[limiting])
 
 
@@ -112,7 +114,8 @@ def run_compiled(bound: BoundProgram) -> tuple[NDArray[np.float64], NDArray[np.f
     if len(found.resources):
         path_start, net = _sharing(bound, found)
         waiting = np.full(len(bound.path), -1, dtype=np.int32)
-        complete = run_events(run, path_start, net, *new_heap(queues), waiting, np.zeros(queues, dtype=np.uint8))
+        heap = new_heap(queues + len(net.resource))
+        complete = run_events(run, path_start, net, *heap, waiting, np.zeros(queues, dtype=np.uint8))
     else:
         complete = run_dag(run, np.zeros(queues), np.zeros(len(run.missing)))
     if complete < len(bound.path):
@@ -129,4 +132,7 @@ def _sharing(bound: BoundProgram, found: Contention) -> tuple[NDArray[np.int64],
     start = np.concatenate([[0], np.cumsum(keep)])[paths.start]
     resource, demand = number[paths.resource[keep]], paths.demand[keep]
     queues = len(bound.program.queue_start) - 1
-    return start, new_sharing(queues, start, resource, demand, bound.capacity[found.resources], found.queues)
+    of = found.resources
+    return start, new_sharing(
+        queues, start, resource, demand, bound.capacity[of], found.queues, bound.burst[of], bound.most_capacity[of]
+    )

@@ -126,6 +126,12 @@ RESOURCE = np.dtype(
         ("rising", np.int64),  # scratch of `fill_all`: its flows that are not fixed yet, and their demand
         ("rising_demand", np.float64),
         ("wrong", np.bool_),  # on the list of those whose level may have to change
+        ("burst", np.float64),  # tokens of its bucket when full, 0 where it has none, and the next three mean nothing
+        ("fill_rate", np.float64),  # capacity without tokens; with, `capacity` is `open_rate`
+        ("open_rate", np.float64),
+        ("tokens", np.float64),  # at `filled_s`
+        ("filled_s", np.float64),
+        ("used", np.float64),  # since then
     ]
 )
 CROSSING = np.dtype([("resource", np.int64), ("demand", np.float64)])
@@ -143,6 +149,7 @@ class Sharing(NamedTuple):
     stale: NDArray[np.int32]  # a list of queues
     wrong: NDArray[np.int32]  # a ring of resources
     counts: NDArray[np.int64]  # of `stale`, of `wrong`, and of flows
+    bucket: NDArray[np.int64]  # resources that have one; their events have numbers behind those of queues
     limit: NDArray[np.float64]  # scratch: flows of one resource
     left: NDArray[np.float64]
     amount: NDArray[np.float64]
@@ -151,13 +158,25 @@ class Sharing(NamedTuple):
 
 
 def new_sharing(
-    queues: int, path_start: NDArray, path_resource: NDArray, path_demand: NDArray, capacity: NDArray, most: NDArray
+    queues: int,
+    path_start: NDArray,
+    path_resource: NDArray,
+    path_demand: NDArray,
+    capacity: NDArray,
+    most: NDArray,
+    burst: "NDArray | None" = None,
+    open_rate: "NDArray | None" = None,
 ) -> Sharing:
-    """No flows yet. Resource r never has more than ``most[r]`` flows."""
+    """No flows yet, and all buckets full. Resource r never has more than ``most[r]`` flows."""
+    burst = np.zeros(len(capacity)) if burst is None else burst
+    open_rate = capacity if open_rate is None else open_rate
     flow = np.zeros(queues, dtype=FLOW)
     flow["rate"] = -1.0
     resource = np.zeros(len(capacity), dtype=RESOURCE)
-    resource["capacity"] = capacity
+    resource["capacity"] = np.where(burst > 0, open_rate, capacity)
+    resource["burst"] = resource["tokens"] = burst
+    resource["fill_rate"] = capacity
+    resource["open_rate"] = open_rate
     resource["level"] = np.inf
     resource["room"] = np.cumsum(most) - most
     crossing = np.empty(len(path_resource), dtype=CROSSING)
@@ -174,6 +193,7 @@ def new_sharing(
         stale=np.empty(queues, dtype=np.int32),
         wrong=np.empty(len(capacity), dtype=np.int32),
         counts=np.zeros(3, dtype=np.int64),
+        bucket=np.flatnonzero(burst),
         limit=np.empty(scratch),
         left=np.empty(scratch),
         amount=np.empty(scratch),
@@ -406,6 +426,57 @@ def _fill(limit, amount, n, capacity):
     return np.inf
 
 
+# buckets --------------------------------------------------------------------------------------------------------------
+
+# A resource is used more, or less, than its bucket fills where it is by this share.
+_SLACK = 1e-9
+
+
+@jit
+def fill_buckets(net, now):
+    """Bring the tokens of all buckets up to date."""
+    for r in net.bucket:
+        resource = net.resource[r]
+        tokens = resource.tokens + (resource.fill_rate - resource.used) * (now - resource.filled_s)
+        resource.tokens = min(resource.burst, max(0.0, tokens))
+        resource.filled_s = now
+
+
+@jit
+def use_buckets(net, heap, place, size, now):
+    """Note how much resources with a bucket are used, forecast when it is empty; returns the number of events."""
+    queues = len(net.flow)
+    for r in net.bucket:
+        resource = net.resource[r]
+        used = 0.0
+        for at in range(resource.room, resource.room + resource.flows):
+            flow = net.flow[net.listed[at].queue]
+            used += flow.rate * net.crossing[flow.first + net.listed[at].hop].demand
+        resource.used = used
+        if used < resource.fill_rate * (1 - _SLACK):
+            resource.capacity = resource.open_rate
+        empty_s = np.inf  # in place of a forecast that is void
+        if resource.capacity == resource.open_rate and used > resource.fill_rate * (1 + _SLACK):
+            empty_s = now + resource.tokens / (used - resource.fill_rate)
+        if empty_s < np.inf or place[queues + r] >= 0:
+            size = _put(heap, place, size, queues + r, empty_s)
+    return size
+
+
+@jit
+def close_bucket(net, r, now):
+    """A bucket is empty: its resource gives what comes."""
+    resource = net.resource[r]
+    resource.tokens = 0.0
+    resource.used = resource.fill_rate
+    resource.filled_s = now
+    resource.capacity = resource.fill_rate
+    if not resource.wrong:
+        resource.wrong = True
+        net.wrong[net.counts[1]] = r
+        net.counts[1] += 1
+
+
 # the run --------------------------------------------------------------------------------------------------------------
 
 
@@ -495,9 +566,13 @@ def run_events(run, path_start, net, heap, place, waiting, state):
             run.head[queue] = i
 
         # 2. Share resources anew, now that all of this moment's flows have started and ended.
+        if len(net.bucket) > 0:
+            fill_buckets(net, now)
         if net.counts[0] + net.counts[1] > 0:
             size = share(net, heap, place, size, now)
-        if size == 0:
+        if len(net.bucket) > 0:
+            size = use_buckets(net, heap, place, size, now)
+        if size == 0 or heap[0].time_s == np.inf:
             return complete
 
         # 3. Go to the next moment, and take all events that happen then.
@@ -505,6 +580,9 @@ def run_events(run, path_start, net, heap, place, waiting, state):
         while size > 0 and heap[0].time_s == now:
             queue = heap[0].item
             size = _pop(heap, place, size)
+            if queue >= len(state):
+                close_bucket(net, queue - len(state), now)
+                continue
             i = run.head[queue]
             p = path[i]
             if state[queue] == _FLOWING:

@@ -121,6 +121,7 @@ def _bound(flow_set: FlowSet) -> BoundProgram:
         ),
         path=np.where(sends, np.arange(len(program)), count).astype(np.int32),
         work=np.where(sends, program.size_bytes, 0).astype(np.float64),
+        burst=_column([link.burst_bytes for link in links], np.float64),
         cluster_name=flow_set.name,
     )
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from llmsim.cluster.cluster import Link
 from llmsim.cost.costs import Costs
 from llmsim.errors import InputError
-from llmsim.program.program import Kind, Program
+from llmsim.program.program import RECEIVES, Kind, Program
 
 # Work of a computation on shared cores is counted in units of which one core does this many per second, so that
 # it shares cores with messages, whose work is bytes, at comparable rates.
@@ -93,8 +93,8 @@ def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPa
         max_rate.append(rate)
         return len(delay_s) - 1
 
-    def add_to_core(core: int, rate: float) -> int:
-        uses.append((len(delay_s), core, 1.0 / rate))
+    def add_to_core(core: int, rate: float, cores: float = 1.0) -> int:
+        uses.append((len(delay_s), core, cores / rate))
         return add(0.0, rate)
 
     by_kind = np.full((len(Kind), 1 + len(cores)), -1, dtype=np.int32)
@@ -109,7 +109,8 @@ def local_paths(program: Program, costs: Costs, cores: Sequence[int]) -> LocalPa
     ):
         per_s = rate if isfinite(rate) else _CORE_WORK_PER_S
         by_kind[kind, 0] = add(overhead_s, rate)
-        by_kind[kind, 1:] = [add_to_core(core, per_s) for core in cores]
+        busy = costs.receive_cores if kind in RECEIVES else 1.0
+        by_kind[kind, 1:] = [add_to_core(core, per_s, busy) for core in cores]
         fixed_work[kind, 1:] = overhead_s * per_s
         work_per_byte[kind] = 1.0 if isfinite(rate) else 0.0
 

@@ -4,7 +4,7 @@ This is the reference that the compiled engine is held to. It is also the world 
 :class:`Network` serves any SimPy process that moves bytes.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any, cast
@@ -20,6 +20,7 @@ from llmsim.program.graph import deadlock_error
 from llmsim.program.program import Kind
 
 _SEND, _RECV, _RECV_REDUCE, _COLLECTIVE = int(Kind.SEND), int(Kind.RECV), int(Kind.RECV_REDUCE), int(Kind.COLLECTIVE)
+SLACK = 1e-9  # a resource is used more, or less, than its bucket fills where it is by this share
 _AFTER_ALL_ELSE = EventPriority(2)  # SimPy's own priorities are 0 and 1
 
 
@@ -41,15 +42,51 @@ class Flow:
         self.rate, self.since_s = 0.0, 0.0
 
 
+class Bucket:
+    """The tokens of a resource: they come at ``fill_rate`` up to ``size``, and go at the rate at which it is used.
+
+    With tokens the resource gives up to ``open_rate``; without, it gives what comes.
+    """
+
+    def __init__(self, size: float, fill_rate: float, open_rate: float):
+        self.size, self.fill_rate, self.open_rate = size, fill_rate, open_rate
+        self.tokens, self.used, self.since_s = size, 0.0, 0.0
+        self.is_open = True
+        self.forecast: Occurrence | None = None  # of the moment when it is empty
+
+    def fill(self, now: float) -> None:
+        """Bring the tokens up to date."""
+        self.tokens += (self.fill_rate - self.used) * (now - self.since_s)
+        self.tokens = min(self.size, max(0.0, self.tokens))
+        self.since_s = now
+
+    def use(self, rate: float) -> float | None:
+        """From now on it is used at ``rate``; returns after how long it will be empty, None if it won't."""
+        self.used = rate
+        if not self.is_open and rate < self.fill_rate * (1 - SLACK):
+            self.is_open = True
+        if self.is_open and rate > self.fill_rate * (1 + SLACK):
+            return self.tokens / (rate - self.fill_rate)
+        return None
+
+
 class Network:
     """Resources shared max-min fairly by flows, in simulated time.
 
-    Rates change only when a flow starts or ends. All that happens at one moment counts as one change, and only flows
-    connected to it through shared resources are given new rates.
+    Rates change only when a flow starts or ends, or when a bucket is empty. All that happens at one moment counts as
+    one change, and only flows connected to it through shared resources are given new rates.
+
+    Args:
+        capacity: by resource, per second.
+        buckets: by resource, of those that have one.
     """
 
-    def __init__(self, env: simpy.Environment, capacity: Sequence[float]):
-        self.env, self.capacity = env, capacity
+    def __init__(
+        self, env: simpy.Environment, capacity: Sequence[float], buckets: "Mapping[int, Bucket] | None" = None
+    ):
+        self.env, self.capacity, self.buckets = env, list(capacity), dict(buckets or {})
+        for resource, bucket in self.buckets.items():
+            self.capacity[resource] = bucket.open_rate
         self._flows: list[dict[Flow, None]] = [{} for _ in capacity]  # by resource; dicts, as they keep their order
         self._changed: dict[int, None] = {}  # resources that gained or lost a flow at this moment
         self._rate_alone: dict[FlowPath, float] = {}
@@ -82,6 +119,8 @@ class Network:
     def _share(self, _: Event) -> None:
         """Give new rates to all flows that the changes of this moment can touch, and forecast when they end."""
         now = self.env.now
+        for bucket in self.buckets.values():
+            bucket.fill(now)
         for flows in self._components():
             for flow, rate in zip(flows, self._rates(flows), strict=True):
                 if rate == flow.rate:
@@ -95,6 +134,30 @@ class Network:
                 flow.rate, flow.since_s = rate, now
                 flow.done.happen(max(0.0, flow.remaining / rate), flow)
         self._changed.clear()
+        for resource, bucket in self.buckets.items():
+            self._use(resource, bucket)
+
+    def _use(self, resource: int, bucket: Bucket) -> None:
+        """Tell a bucket how much it is used, and forecast when it is empty."""
+        empty_after_s = bucket.use(sum(flow.rate * flow.path.demand[resource] for flow in self._flows[resource]))
+        if bucket.is_open:
+            self.capacity[resource] = bucket.open_rate
+        bucket.forecast = None
+        if empty_after_s is not None:
+            bucket.forecast = Occurrence(self.env)
+            bucket.forecast.callbacks = [self._close]
+            bucket.forecast.happen(empty_after_s, resource)
+
+    def _close(self, forecast: Event) -> None:
+        """A bucket is empty, unless its use has changed since this was forecast."""
+        resource = cast(int, forecast.value)
+        bucket = self.buckets[resource]
+        if bucket.forecast is forecast:
+            bucket.is_open, bucket.forecast = False, None
+            bucket.fill(self.env.now)
+            bucket.tokens = 0.0
+            self.capacity[resource] = bucket.fill_rate
+            self._change(FlowPath({resource: 1.0}))
 
     def _components(self) -> Iterator[list[Flow]]:
         """The flows connected to a changed resource, by connected component."""
@@ -124,7 +187,7 @@ class Network:
             return max_min_rates([flow.path for flow in flows], self.capacity)
         path = flows[0].path
         rate = self._rate_alone.get(path)
-        if rate is None:
+        if rate is None or self.buckets:
             rate = self._rate_alone[path] = max_min_rates([path], self.capacity)[0]
         return [rate]
 
@@ -135,7 +198,12 @@ class _Run:
     def __init__(self, bound: BoundProgram):
         program, paths = bound.program, bound.paths
         self.env = simpy.Environment()
-        self.network = Network(self.env, bound.capacity.tolist())
+        most = bound.most_capacity
+        buckets = {
+            resource: Bucket(float(bound.burst[resource]), float(bound.capacity[resource]), float(most[resource]))
+            for resource in np.flatnonzero(bound.burst).tolist()
+        }
+        self.network = Network(self.env, bound.capacity.tolist(), buckets)
         self.rendezvous = bound.send_mode == "rendezvous"
         self.queue_start = program.queue_start.tolist()
         self.start_s, self.end_s = [-1.0] * len(program), [-1.0] * len(program)  # -1: not yet

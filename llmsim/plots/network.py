@@ -73,9 +73,9 @@ def _cables(cluster: Cluster) -> list[Cable]:
     cables = []
     for link in cluster.links:
         back = cluster.graph.get_edge_data(link.destination, link.source) or {}
-        equal = (back.get("bandwidth_bytes_per_s"), back.get("latency_s")) == tuple(link)[2:]
+        equal = (back.get("bandwidth_bytes_per_s"), back.get("latency_s")) == tuple(link)[2:4]
         if not (equal and link.source > link.destination):
-            cables.append(Cable(*link))
+            cables.append(Cable(*link[:4]))
     return cables
 
 

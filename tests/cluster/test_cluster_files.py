@@ -60,7 +60,7 @@ def routes(cluster: Cluster) -> dict:
 def test_link_by_link(tmp_path):
     cluster = load_cluster(written(tmp_path, TWO_HOSTS))
     assert cluster.name == "two hosts"
-    assert set(cluster.links) == {
+    assert {link[:4] for link in cluster.links} == {
         ("d0", "s0", 1.25e9, 5e-6),
         ("s0", "d0", 1.25e9, 5e-6),
         ("d1", "s0", 5e7, 1e-3),

@@ -32,6 +32,15 @@ def test_receive_overheads(engine, reduce, pairs, cores, turns):
 
 
 @ENGINES
+@pytest.mark.parametrize(("pairs", "turns"), [(1, 1), (2, 1.5), (4, 3)])
+def test_a_receive_can_keep_more_than_one_core_at_work(engine, pairs, turns):
+    cluster = on_one_host(build_topology("switch", 2 * pairs, 1e9, 0.0), 2.0)
+    costs = Costs(receive_overhead_s=0.1, receive_cores=1.5)
+    made = simulate(messages_at_once(pairs, 0, False), cluster, costs, engine=engine)
+    assert made.makespan_s == pytest.approx(turns * 0.1, rel=1e-9)
+
+
+@ENGINES
 def test_without_stated_cores_nobody_waits(engine):
     cluster = build_topology("switch", 16, 1e9, 0.0)
     costs = Costs(receive_overhead_s=0.1, latency_s=0.5)

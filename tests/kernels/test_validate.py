@@ -17,7 +17,7 @@ from llmsim.validation import Case
 
 FIT = fit_latency_bandwidth("t", {4: [1e-4], 1 << 20: [1e-3]})
 TRANSPORT = Transport(
-    latency_s=8e-5, cpu_s_per_message=5e-5, bandwidth_bytes_per_s=1e9, link_efficiency=1.0, cpu_s_per_byte=0.0,
+    alpha_s=1.3e-4, cpu_s_per_message=5e-5, bandwidth_bytes_per_s=1e9, link_efficiency=1.0, cpu_s_per_byte=0.0,
     cpu_s_per_packet=0.0, fits=(FIT,),
 )  # fmt: skip
 PROFILE = Profile(

@@ -13,7 +13,7 @@ ALONE = fit_latency_bandwidth(
     "one-way time of a message", {4: [1e-4, 1.1e-4, 2e-4], 1 << 20: [1e-3, 1.1e-3, 1.2e-3], 1 << 24: [1.7e-2]}
 )
 TRANSPORT = Transport(
-    latency_s=8e-5, cpu_s_per_message=5e-5, bandwidth_bytes_per_s=1e9, link_efficiency=0.98, cpu_s_per_byte=1e-9,
+    alpha_s=1.3e-4, cpu_s_per_message=5e-5, bandwidth_bytes_per_s=1e9, link_efficiency=0.98, cpu_s_per_byte=1e-9,
     cpu_s_per_packet=6e-6, fits=(ALONE,),
 )  # fmt: skip
 PROFILE = Profile(

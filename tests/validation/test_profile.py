@@ -23,7 +23,8 @@ def test_a_profile_comes_back_from_its_file_as_it_was(tmp_path):
 
 def test_costs_say_what_the_profile_says():
     costs = PROFILE.costs("netlab", size_bytes=1 << 20, header_efficiency=0.9, packet_bytes=9000.0)
-    assert costs.receive_overhead_s + costs.latency_s == pytest.approx(TRANSPORT.alpha_s)
+    assert costs.receive_overhead_s + costs.latency_s == pytest.approx(1.3e-4)
+    assert costs.receive_overhead_s * costs.receive_cores == pytest.approx(5e-5)
     assert costs.protocol_efficiency == pytest.approx(0.98 * 0.9)
     assert costs.cpu_send_s_per_byte + costs.cpu_receive_s_per_byte == pytest.approx(1e-9 + 6e-6 / 9000)
     assert costs.message_bandwidth_bytes_per_s == 1e9
@@ -32,6 +33,15 @@ def test_costs_say_what_the_profile_says():
     assert PROFILE.costs(dtype="bfloat16").flop_per_s == 1.2e11
     assert PROFILE.costs().reduce_bandwidth_bytes_per_s == 8e9  # of what fits no cache
     assert PROFILE.costs().cpu_send_s_per_byte == pytest.approx(0.5e-9)
+
+
+@given(st.floats(1e-6, 1e-3), st.floats(0, 1e-3))
+def test_a_message_takes_alpha_and_all_its_processor_time(alpha_s, cpu_s):
+    """Whether the work for a message is shorter than α, or longer as both ends are at work at once."""
+    transport = replace(TRANSPORT, alpha_s=alpha_s, cpu_s_per_message=cpu_s)
+    costs = replace(PROFILE, transports={"some": transport}).costs()
+    assert costs.receive_overhead_s + costs.latency_s == pytest.approx(alpha_s)
+    assert costs.receive_overhead_s * costs.receive_cores == pytest.approx(cpu_s, abs=1e-12)
 
 
 @given(st.floats(1, 1e12))
@@ -82,11 +92,11 @@ def spoilt(**changes) -> str:
         (spoilt(surprise=1), "surprise: unknown field"),
         (spoilt(transports__loopback__surprise=1), r"transports.loopback.surprise: unknown field"),
         (spoilt(transports__loopback__fits__0__points__0__surprise=1), r"points\[0\].surprise: unknown field"),
-        (spoilt(transports__loopback__latency_s=...), r"transports.loopback.latency_s: is missing"),
-        (spoilt(transports__loopback__latency_s=-1e-6), "latency_s is -1e-06"),
+        (spoilt(transports__loopback__alpha_s=...), r"transports.loopback.alpha_s: is missing"),
+        (spoilt(transports__loopback__alpha_s=-1e-6), "alpha_s is -1e-06"),
         (spoilt(transports__loopback__bandwidth_bytes_per_s=0), "bandwidth_bytes_per_s is 0"),
         (spoilt(transports__loopback__link_efficiency=1.5), "link_efficiency is 1.5"),
-        (spoilt(transports__loopback__latency_s="soon"), r"transports.loopback.latency_s"),
+        (spoilt(transports__loopback__alpha_s="soon"), r"transports.loopback.alpha_s"),
         (spoilt(reduce=[]), "reduce needs one entry"),
         (spoilt(copy=[{"size": 8, "rate_per_s": 1.0}] * 2), "copy needs one entry"),
         (spoilt(reduce__0__rate_per_s=float("inf")), "rate_per_s is inf"),
