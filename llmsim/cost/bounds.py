@@ -159,10 +159,11 @@ def _bound_s(task: _Task, network: "_Network", costs: Costs) -> float:
     transfer_s = 0.0
     for near, capacity_out, capacity_in in network.cuts():
         bytes_out, bytes_in = task.crossing(near)
-        transfer_s = max(transfer_s, bytes_out / capacity_out, bytes_in / capacity_in)
+        out_s, in_s = (bytes_out - network.burst) / capacity_out, (bytes_in - network.burst) / capacity_in
+        transfer_s = max(transfer_s, out_s, in_s)
     if task.collective == "all-reduce":
         for parties, capacity in network.partitions():
-            transfer_s = max(transfer_s, 2 * (parties - 1) * task.size / capacity)
+            transfer_s = max(transfer_s, (2 * (parties - 1) * task.size - network.burst) / capacity)
     transfer_s /= costs.protocol_efficiency
     least_s, largest_s = network.latencies(*task.flows())
     overhead_s = costs.send_overhead_s + costs.latency_s + costs.receive_overhead_s
@@ -182,6 +183,7 @@ class _Network:
         self.source = np.array([self.nodes[link.source] for link in links], dtype=np.int64)
         self.destination = np.array([self.nodes[link.destination] for link in links], dtype=np.int64)
         self.bandwidth = np.array([link.bandwidth_bytes_per_s for link in links], dtype=np.float64)
+        self.burst = sum(link.burst_bytes for link in links)  # what token buckets let pass beyond it, at most
         self.at = np.array([self.nodes[device] for device in devices], dtype=np.int64)  # the node of each rank
         self.is_device = set(cluster.devices)
 

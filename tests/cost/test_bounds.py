@@ -73,6 +73,24 @@ def test_nothing_is_below_the_bound(pair, network, shape, count, latency_s, fact
     assert (bound_s > 0) == (len(together) > 1 and count > 0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    pair=st.sampled_from(PAIRS),
+    network=st.sampled_from(["ring", "switch", "two-racks"]),
+    count=st.integers(0, 10**5),
+    burst_bytes=st.sampled_from([1e2, 1e4, 1e6]),
+    engine=st.sampled_from(["compiled", "simpy"]),
+)
+def test_nor_where_token_buckets_let_more_pass_at_first(pair, network, count, burst_bytes, engine):
+    cluster = NETWORKS[network](2, 2, 1e9, 1e-6)
+    for edge in cluster.graph.edges:
+        cluster.graph.edges[edge]["burst_bytes"] = burst_bytes
+    cluster = Cluster(cluster.name, cluster.graph, cluster.devices)
+    program = collective(*pair, 4, count)
+    bound_s = program_lower_bound_s(program, cluster)
+    assert simulate(program, cluster, engine=engine).makespan_s >= bound_s * (1 - 1e-12)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     network=st.sampled_from(sorted(NETWORKS)),
