@@ -209,7 +209,18 @@ def netlab(
     reason = netlab_unavailable()
     if reason is not None:
         raise ExecutionError(reason, where="netlab")
-    return NetLab(on_one_host(cluster, float(os.cpu_count() or 1)), shape or shape_for(cluster))
+    shape = shape or shape_for(cluster)
+    return NetLab(as_built(cluster, shape), shape)
+
+
+def as_built(cluster: Cluster, shape: Shape) -> Cluster:
+    """The model of a cluster as a lab is built of it: all devices on this machine with its cores, and links with the
+    buckets that shape them."""
+    graph = cluster.graph.copy()
+    for _, _, data in graph.edges(data=True):
+        data["burst_bytes"] = float(shape.burst_bytes(data["bandwidth_bytes_per_s"]))
+    built = Cluster(cluster.name, graph, cluster.devices, cluster.hosts, cluster.seed)
+    return on_one_host(built, float(os.cpu_count() or 1))
 
 
 def netlab_unavailable() -> str | None:
@@ -323,8 +334,9 @@ _SYSCTL = (
 def _sysctl(cluster: Cluster) -> tuple[tuple[str, str], ...]:
     """Settings of every namespace.
 
-    TCP windows are small, so that nothing is dropped and flows that share a queue share it evenly, but hold four times
-    what the longest path holds.
+    TCP windows are small, so that nothing is dropped, flows that share a queue share it evenly, and a send is complete
+    not long before its last byte has left; but they hold a bundle or two and what a link carries in 2 ms, for ranks
+    that are late, and four times what the longest path holds.
     """
     longest_s = max(
         (
@@ -335,7 +347,7 @@ def _sysctl(cluster: Cluster) -> tuple[tuple[str, str], ...]:
         default=0.0,
     )
     fastest = max((link.bandwidth_bytes_per_s for link in cluster.links), default=0.0)
-    window = max(1 << 19, round(4 * 2 * longest_s * fastest))
+    window = round((1 << 17) + min(1 << 20, 2e-3 * fastest) + 4 * 2 * longest_s * fastest)
     return (*_SYSCTL, *((f"net/ipv4/tcp_{way}mem", f"4096 {window} {window}") for way in "rw"))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.machine import busy_cores
-from llmsim_kernels.netlab import netlab, shape_for
+from llmsim_kernels.netlab import as_built, netlab, shape_for
 
 from llmsim.cluster import Cluster, build_topology, on_one_host
 from llmsim.cost.costs import Costs
@@ -47,9 +47,13 @@ class Network:
 
     def cluster(self) -> Cluster:
         """The model of it; CPU ranks share the cores of this machine."""
-        name, rate = (_TOPOLOGY[self.name], self.rate()) if self.name in _TOPOLOGY else ("switch", _UNSHAPED)
-        cluster = build_topology(name, self.world_size, rate, 0.0)
+        if self.name in _TOPOLOGY:
+            return as_built(self._plain(), shape_for(self._plain()))
+        cluster = build_topology("switch", self.world_size, _UNSHAPED, 0.0)
         return cluster if self.name == "nccl" else on_one_host(cluster, float(os.cpu_count() or 1))
+
+    def _plain(self) -> Cluster:
+        return build_topology(_TOPOLOGY[self.name], self.world_size, self.rate(), 0.0)
 
     def rate(self) -> float:
         if self.bandwidth_bytes_per_s is None:
@@ -60,7 +64,7 @@ class Network:
         """What operations cost there, by the profile."""
         if self.name not in _TOPOLOGY:
             return profile.costs(self.name, size_bytes=size_bytes)
-        shape = shape_for(build_topology(_TOPOLOGY[self.name], self.world_size, self.rate(), 0.0))
+        shape = shape_for(self._plain())
         return profile.costs(
             "netlab",
             size_bytes=size_bytes,
@@ -77,7 +81,7 @@ class Network:
                 yield pool
             return
         with (
-            netlab(build_topology(_TOPOLOGY[self.name], self.world_size, self.rate(), 0.0)) as lab,
+            netlab(self._plain()) as lab,
             WorkerPool(self.world_size, hosts=lab.hosts, timeout_s=timeout_s) as pool,
         ):
             yield pool

@@ -100,4 +100,6 @@ def test_the_machine_says_what_it_is():
 def test_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match="no GPU here"):
+        calibrate(backend="nccl", device="cuda")
+    with pytest.raises(InputError, match="cannot be calibrated"):
         calibrate(device="cuda")

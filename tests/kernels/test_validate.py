@@ -85,6 +85,7 @@ def test_a_network_is_known_without_a_lab():
     assert 0.9 < costs.protocol_efficiency < 1
     cluster = star.cluster()
     assert {link.bandwidth_bytes_per_s for link in cluster.links} == {25e6}
+    assert all(0 < link.burst_bytes < 1e6 for link in cluster.links)
     assert len({cluster.host_of(device).name for device in cluster.devices}) == 1  # they share this machine's cores
     assert cluster.host_of(cluster.devices[0]).cores >= 1
     with pytest.raises(InputError, match="has no rate"):
@@ -96,7 +97,8 @@ def test_a_prediction_follows_from_the_case():
     case = Case("all-reduce", "ring", 4, 1 << 24, "star", 25e6)
     costs = Network.of(case).costs(PROFILE, case.size_bytes)
     wire_s = 6 * (1 << 22) / (25e6 * costs.protocol_efficiency)
-    assert predict(case, PROFILE).makespan_s == pytest.approx(wire_s + 6 * 1.3e-4, rel=1e-3)
+    # Buckets let some bytes of each step through at once, and α of each hides behind them.
+    assert wire_s * 0.99 < predict(case, PROFILE).makespan_s < wire_s + 6 * 1.3e-4
 
 
 def test_calibration_and_cases_do_not_mix():
