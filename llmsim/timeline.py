@@ -138,8 +138,11 @@ class Timeline:
         Raises:
             InputError: the file cannot be written.
         """
+        path = Path(path)
+        # Large ones take minutes: written beside, so that an interrupt leaves no half a trace. A device has no beside.
+        beside = path.resolve().with_name(f"{path.name}.part") if path.is_file() or not path.exists() else path
         try:
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
+            with open(beside, "w", encoding="utf-8", newline="\n") as file:
                 file.write('{"displayTimeUnit":"ns",')
                 file.write(f'"otherData":{_json({key: _plain(value) for key, value in self.meta.items()})},')
                 file.write('"traceEvents":[\n')
@@ -148,8 +151,13 @@ class Timeline:
                     file.write(separator + _json(event))
                     separator = ",\n"
                 file.write("\n]}\n")
+            if beside != path:
+                beside.replace(path.resolve())
         except OSError as error:
             raise InputError(f"cannot write the trace: {error.strerror}", where=str(path)) from error
+        finally:
+            if beside != path:
+                beside.unlink(missing_ok=True)
 
     def _chrome_events(self, messages: ArrayLike | None) -> Iterator[dict[str, Any]]:
         for rank in np.unique(self.rank).tolist():

@@ -214,3 +214,19 @@ def test_an_error_against_a_run_of_no_time_is_infinite():
     some, none = Timeline.from_spans([Span(0, "a", "a", 0.0, 1.0)]), Timeline.from_spans([])
     assert compare(some, none).makespan_error == float("inf")
     assert compare(none, none).makespan_error == 0.0
+
+
+def test_an_interrupt_leaves_no_half_a_trace(tmp_path, monkeypatch):
+    path = tmp_path / "trace.json"
+    path.write_text("the one before")
+    timeline = Timeline.from_spans([Span(0, "send", "a", 0.0, 1.0)])
+
+    def interrupted(self, messages):
+        yield {"ph": "M"}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Timeline, "_chrome_events", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        timeline.to_chrome(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert path.read_text() == "the one before"
