@@ -244,13 +244,17 @@ def lab(
     known = Profile.load(profile or PROFILE) if profile is not None or PROFILE.exists() else None
     if hosts < 2:
         raise InputError(f"{hosts} hosts", where="--hosts", mend="take 2 to 16")
+    if size_bytes < 4 or size_bytes % 4:
+        raise InputError(f"{size_bytes} B is no whole number of float32", where="--size", mend="take a multiple of 4 B")
     with _bar(1) as step:
         step("building the lab and running")
         if name == "ping":
-            if algorithm is not None or trace is not None:
-                raise InputError("ping takes neither --algorithm nor --trace", where="netlab")
+            if algorithm is not None or trace is not None or profile is not None:
+                raise InputError("ping takes no --algorithm, --trace or --profile", where="netlab")
             rows = lab_run.ping(topology, hosts, rate, uplink_rate, size_bytes, repeats)
         else:
+            if trace is not None:
+                _folder(trace.parent)
             result = lab_run.run(name, algorithm, topology, hosts, rate, uplink_rate, size_bytes, repeats, known)
     if name == "ping":
         _show_ping(rows, size_bytes, as_json)

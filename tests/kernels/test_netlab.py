@@ -356,3 +356,21 @@ def test_a_machine_without_the_tools_says_so(monkeypatch):
         netlab("star", 2)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "Linux" in netlab_unavailable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ("--size 6", "--size: 6 B is no whole number of float32"),
+        ("--size 0", "--size: 0 B"),
+        ("ping --trace t.json", "ping takes no --algorithm"),
+        ("all-reduce --hosts 1", "--hosts: 1 hosts"),
+    ],
+)
+def test_the_command_refuses_what_it_could_not_do(arguments, finding, capsys):
+    from llmsim_kernels.cli import app
+
+    from llmsim.cli import run
+
+    assert run(app, ["netlab", *arguments.split()]) == 2
+    assert finding in capsys.readouterr().err
