@@ -39,13 +39,15 @@ _FLOP_RATE = {prefix + "FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL
 _NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*([A-Za-zµμ/]*)\s*")
 _LARGEST = 10**30  # far above any quantity of this field, far below what a float holds
 _LONGEST = 60  # characters
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2  # else nested lists of a file, each printed in part, make a message of megabytes
 
 
 def _shown(value: object) -> str:
     """``value`` for a message: short, and never an error, as printing a number of thousands of digits is."""
     if isinstance(value, int) and abs(value) > _LARGEST:
         return "1e999"
-    return reprlib.repr(value)
+    return _SHORT.repr(value)
 
 
 def _parse(text: object, kind: str, units: Mapping[str, Fraction], example: str) -> Fraction:

@@ -37,7 +37,7 @@ from llmsim.errors import InputError
 from llmsim.units import format_bandwidth, format_duration, parse_bandwidth, parse_duration
 
 
-def load_cluster(name_or_path: "str | Path", **options: object) -> Cluster:
+def load_cluster(name_or_path: "str | Path", /, **options: object) -> Cluster:
     """A cluster of the catalog by name (with ``options`` such as ``nodes=4``), or one in a file.
 
     Raises:
@@ -68,7 +68,7 @@ def read_document(path: Path) -> Any:
         raise InputError(f"{path.suffix or 'no'} suffix", where=str(path), mend=f"use {', '.join(_READERS)}")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # also a name with a zero byte, and text that is not UTF-8
         raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=str(path)) from None
     return reader(text, path.name)
 
@@ -92,6 +92,9 @@ def _by_topology(document: dict[str, Any], where: str) -> Cluster:
     try:
         bandwidth_bytes_per_s, latency_s = parse_bandwidth(model.bandwidth), parse_duration(model.latency)
         options = model.model_extra or {}
+        for field, meant in (("bandwidth_bytes_per_s", "bandwidth"), ("latency_s", "latency")):
+            if field in options:
+                raise InputError(f"unknown field {field!r}", mend=f"it is called {meant}")
         cluster = build_topology(model.topology, model.ranks, bandwidth_bytes_per_s, latency_s, **options)
     except InputError as error:
         raise error.at(where) from None
@@ -261,6 +264,8 @@ def _read_yaml(text: str, where: str) -> Any:
         raise InputError(f"not valid YAML: {error.problem or error.context}", where=place) from None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(f"not valid YAML: {error}", where=where) from None
+    except (AttributeError, LookupError, TypeError):  # PyYAML on a value that its tag, as !!timestamp, does not fit
+        raise InputError("not valid YAML: a value does not fit its tag", where=where, mend="leave tags out") from None
 
 
 def _read_toml(text: str, where: str) -> Any:

@@ -259,3 +259,30 @@ def test_noise_is_refused_in_one_line(tmp_path_factory, suffix, text):
     result = outcome(lambda: load_cluster(path))
     assert isinstance(result, str)
     assert "\n" not in result
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topology: !!timestamp 99999-99-99\n",
+        "topology: !!binary '@@@'\n",
+        "topology: ring\nranks: 4\nbandwidth: 1GB/s\nlatency: 1us\nlatency_s: 1\n",
+        "topology: ring\nranks: 4\nbandwidth: 1GB/s\nlatency: 1us\nbandwidth_bytes_per_s: 1\n",
+    ],
+)
+def test_tags_and_fields_by_their_inner_name_are_refused(tmp_path, text):
+    path = tmp_path / "net.yaml"
+    path.write_text(text)
+    result = outcome(lambda: load_cluster(path))
+    assert isinstance(result, str)
+    assert result.startswith("net.yaml: ")
+
+
+def test_aliases_that_unfold_to_billions_of_items_make_a_short_message(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    path = tmp_path / "net.yaml"
+    path.write_text("\n".join([*lines, "topology: ring", "ranks: *a11", "bandwidth: *a11", "latency: *a11"]))
+    result = outcome(lambda: load_cluster(path))
+    assert isinstance(result, str)
+    assert len(result) < 2000
