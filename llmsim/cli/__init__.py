@@ -1,5 +1,6 @@
 """The command line: ``llmsim COMMAND …``. One file for each group of commands."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    from llmsim.cli.app import app
-
+    try:
+        from llmsim.cli.app import app
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return run(app, None if arguments is None else list(arguments))
 
 
@@ -28,12 +31,18 @@ def run(app: "Typer", arguments: list[str] | None) -> int:
     """
     try:
         code = app(args=arguments, prog_name="llmsim", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where the caller has closed it
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except LlmsimError as error:
         return _complain(error.line())
     except BrokenPipeError:
         return _leave_the_pipe()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _leave_the_pipe()  # else Python complains once more at exit
+        return _complain(f"cannot write the output: {error.strerror}")
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as leaving:

@@ -44,17 +44,23 @@ def cluster_of(
     from llmsim.cluster import TOPOLOGIES, build_topology
     from llmsim.cluster.files import load_cluster
 
-    extra: dict[str, object] = dict(assignment(text) for text in options or ())
-    extra |= {"oversubscription": oversubscription} if oversubscription is not None else {}
+    extra: dict[str, object] = dict(assignments(options))
+    shape = "dims" if topology in TOPOLOGIES else "shape"
+    for option, name, value in (
+        ("--oversubscription", "oversubscription", oversubscription),
+        ("--dims", shape, dims),
+    ):
+        if value is not None:
+            if name in extra:
+                raise InputError(f"{name} is given by --set too", where=option, mend="give it once")
+            extra[name] = value
     if topology in TOPOLOGIES:
-        extra |= {"dims": dims} if dims is not None else {}
-        rate = parsed("--bandwidth", parse_bandwidth, bandwidth or DEFAULT_BANDWIDTH)
-        delay = parsed("--latency", parse_duration, latency or DEFAULT_LATENCY)
+        rate = parsed("--bandwidth", parse_bandwidth, DEFAULT_BANDWIDTH if bandwidth is None else bandwidth)
+        delay = parsed("--latency", parse_duration, DEFAULT_LATENCY if latency is None else latency)
         return build_topology(topology, DEFAULT_RANKS if ranks is None else ranks, rate, delay, **extra)
     for option, value in (("--bandwidth", bandwidth), ("--latency", latency)):
         if value is not None:
             raise InputError(f"has no effect on {topology}, whose links have their own", where=option)
-    extra |= {"shape": dims} if dims is not None else {}
     clusters = catalog.names()["clusters"]
     if topology in clusters:
         return catalog.cluster(topology, **extra) if ranks is None else catalog.cluster_for(topology, ranks, **extra)
@@ -66,9 +72,25 @@ def cluster_of(
     raise InputError(f"there is no topology or cluster {topology!r}", mend=mend)
 
 
-def assignment(text: str) -> tuple[str, str]:
-    """``NAME=VALUE`` as a pair; the name may be written with hyphens."""
-    name, sign, value = text.partition("=")
-    if not (name and sign and value):
-        raise InputError(f"{text!r} is not NAME=VALUE", where="--set")
-    return name.strip().replace("-", "_"), value.strip()
+_OWN_OPTIONS = {"name": None, "ranks": "--ranks", "bandwidth_bytes_per_s": "--bandwidth", "latency_s": "--latency"}
+
+
+def assignments(texts: Sequence[str] | None) -> dict[str, str]:
+    """``NAME=VALUE``, each name once, as a table; names may be written with hyphens.
+
+    Raises:
+        InputError: no such pair, a name that stands twice, or one that has an option of its own.
+    """
+    values: dict[str, str] = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        name, value = name.strip().replace("-", "_"), value.strip()
+        if not (name and sign and value):
+            raise InputError(f"{text!r} is not NAME=VALUE", where="--set")
+        if name in values:
+            raise InputError(f"{name} is given twice", where="--set", mend="give it once")
+        if name in _OWN_OPTIONS:
+            own = _OWN_OPTIONS[name]
+            raise InputError(f"{name} cannot be set", where="--set", mend=f"use {own}" if own else None)
+        values[name] = value
+    return values

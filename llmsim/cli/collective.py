@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, cluster_of
-from llmsim.cli.output import Json, console, parsed, print_json, progress, table
+from llmsim.cli.output import Json, alone, console, parsed, print_json, progress, table
 from llmsim.cli.prediction import Answer, Engine, Question, SendMode, ask, compare
 from llmsim.cluster.cluster import Cluster
 from llmsim.cost.costs import Costs
@@ -17,6 +17,7 @@ from llmsim.units import format_bandwidth, format_duration, format_size, parse_s
 
 
 def collective(
+    context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="all-reduce, all-to-all, …; without one, list them.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="ring, tree, …; without one, compare all.")] = None,
     topology: Annotated[str, typer.Option(help="A topology, a cluster of the catalog, or a file.")] = "switch",
@@ -52,6 +53,7 @@ def collective(
     from llmsim.program import ALGORITHMS
 
     if name is None:
+        alone(context, "a collective")
         _list_algorithms(as_json)
         return
     algorithms = ALGORITHMS.get(name)
@@ -59,6 +61,8 @@ def collective(
         raise InputError(f"there is no collective {name!r}", mend=f"choose among {', '.join(ALGORITHMS)}")
     if algorithm is not None and algorithm not in algorithms:
         raise InputError(f"{name} has no algorithm {algorithm!r}", mend=f"choose among {', '.join(algorithms)}")
+    if engine is Engine.CLOSED_FORM and send_mode is SendMode.RENDEZVOUS:
+        raise InputError("a closed form has no send mode", where="--send-mode", mend="use --engine compiled")
     size_bytes = parsed("--size", parse_size, size)
     given = {"chunks": chunks, "group_size": group_size, "inter": inter}
     given = {option: value for option, value in given.items() if value is not None}
@@ -137,7 +141,7 @@ def _placed(cluster: Cluster, ranks: int, text: str) -> tuple[int, ...]:
     policy, colon, seed = text.partition(":")
     if policy != "random":
         return place(cluster, ranks, text)
-    if colon and not seed.isdecimal():
+    if colon and not (seed.isdecimal() and len(seed) <= 19):
         raise InputError(f"{seed!r} is no seed", where="--placement", mend="write random:1")
     return place(cluster, ranks, policy, seed=int(seed or 0))
 

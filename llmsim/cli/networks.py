@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, assignment, cluster_of
-from llmsim.cli.output import Json, console, print_json, progress, table
+from llmsim.cli.clusters import Bandwidth, Dims, Latency, Options, Oversubscription, Ranks, assignments, cluster_of
+from llmsim.cli.output import Json, alone, console, print_json, progress, table
 from llmsim.cluster.cluster import Cluster
 from llmsim.errors import InputError
 from llmsim.units import format_bandwidth, format_duration, format_size
@@ -64,6 +64,7 @@ def flows(
 
 
 def topology(
+    context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A topology, a cluster of the catalog, or a file.")] = None,
     ranks: Ranks = None,
     bandwidth: Bandwidth = None,
@@ -83,6 +84,7 @@ def topology(
     from llmsim.cluster.summary import EXACT_UP_TO, bisection_bandwidth, describe, longest_path
 
     if name is None and nvidia_smi is None:
+        alone(context, "a topology")
         _list_topologies(as_json)
         return
     if nvidia_smi is not None:
@@ -123,7 +125,7 @@ def topology(
 def _imported(file: Path, options: list[str] | None) -> Cluster:
     from llmsim.cluster import import_topo
 
-    known = dict(assignment(text) for text in options or ())
+    known = assignments(options)
     if unknown := set(known) - {"nvlink", "pcie", "device"}:
         mend = "it takes nvlink, pcie and device, names of the catalog"
         raise InputError(f"unknown option {sorted(unknown)[0]!r}", where="--set", mend=mend)

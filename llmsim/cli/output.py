@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from llmsim.errors import LlmsimError
+from llmsim.errors import InputError, LlmsimError
 
 T = TypeVar("T")
 
@@ -63,6 +63,14 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[[], None]
     with Progress(*bars, console=stderr, transient=True, disable=not stderr.is_terminal) as shown:
         task = shown.add_task(text, total=total)
         yield lambda: shown.advance(task)
+
+
+def alone(context: typer.Context, missing: str) -> None:
+    """Refuse all options but ``--json``, which have no effect where the command, without ``missing``, only lists."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name != "as_json" and source is not None and source.name == "COMMANDLINE":
+            raise InputError(f"has no effect without {missing}", where=parameter.opts[0], mend="name one")
 
 
 def parsed(option: str, parse: Callable[[str], T], text: str) -> T:

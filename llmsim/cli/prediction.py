@@ -143,7 +143,9 @@ def compare(question: Question) -> tuple[dict[str, Answer], dict[str, str]]:
     for option in question.options:
         if not any(option in options_of(question.name, algorithm) for algorithm in algorithms):
             raise InputError(f"concerns no algorithm of {question.name}", where=f"--{option.replace('_', '-')}")
-    answers, refused = {}, {}
+    answers: dict[str, Answer] = {}
+    refused: dict[str, str] = {}
+    findings: dict[str, LlmsimError] = {}
     with progress(question.name, total=len(algorithms)) as step:
         for algorithm in algorithms:
             known = options_of(question.name, algorithm)
@@ -152,7 +154,12 @@ def compare(question: Question) -> tuple[dict[str, Answer], dict[str, str]]:
                 answers[algorithm] = ask(replace(question, options=mine), algorithm)
             except LlmsimError as error:
                 refused[algorithm] = error.line()
+                findings[error.what] = error
             step()
+    if not answers and len(findings) == 1:  # said once, and not by every algorithm
+        (finding,) = findings.values()
+        where = finding.where if finding.where and finding.where.startswith("--") else question.name
+        raise InputError(finding.what, where=where, mend=finding.mend)
     if not answers:
         raise InputError("; ".join(dict.fromkeys(refused.values())))
     return dict(sorted(answers.items(), key=lambda item: item[1].time_s)), refused

@@ -49,8 +49,12 @@ def longest_path(cluster: Cluster) -> tuple[int, float]:
 
 
 def bisection_bandwidth(cluster: Cluster) -> float:
-    """The most that the first half of the devices can send to the second, bytes per second: a maximum flow."""
+    """The most that the first half of the devices can send to the second, bytes per second: a maximum flow; 0 where
+    there is one device."""
     import networkx as nx
+
+    if len(cluster.devices) < 2:
+        return 0.0
 
     half = (len(cluster.devices) + 1) // 2
     network: nx.DiGraph = nx.DiGraph()

@@ -38,6 +38,7 @@ STYLE: Any = {  # matplotlib types its keys one by one
     "svg.hashsalt": "llmsim",  # else the ids in an SVG differ from run to run
     "svg.fonttype": "none",
 }
+_FORMATS_OF_FILES = ("png", "svg", "pdf")  # of all that matplotlib writes, those that need nothing else installed
 _NO_DATE: Mapping[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 P = ParamSpec("P")
@@ -60,8 +61,7 @@ class Picture(Figure):
             InputError: an unknown suffix, or the file cannot be written.
         """
         suffix = Path(path).suffix.lstrip(".").lower()
-        known = self.canvas.get_supported_filetypes()
-        if suffix not in known:
+        if suffix not in _FORMATS_OF_FILES:
             raise InputError(
                 f"{suffix or 'no suffix'} is not a picture format",
                 where=str(path),

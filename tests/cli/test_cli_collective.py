@@ -277,3 +277,24 @@ def test_any_text_for_any_option_is_used_or_refused(llmsim, option, text):
     assert ran.code in (0, 2)
     assert (ran.code == 0) == ran.out.startswith("{") == (ran.err == "")
     assert ran.err.count("\n") == (ran.code == 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ("collective --ranks 4", "--ranks: has no effect without a collective"),
+        ("collective --json --trace t.json", "--trace: has no effect without a collective"),
+        ("collective all-reduce --algorithm ring --engine closed-form --send-mode rendezvous", "--send-mode"),
+        (f"collective all-reduce --algorithm ring --placement random:{'9' * 5000}", "--placement"),
+    ],
+)
+def test_an_option_without_effect_is_refused(refused, arguments, finding, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert finding in refused(arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_that_concerns_all_algorithms_is_told_once(refused):
+    assert (
+        refused("collective all-reduce --root 3") == "all-reduce: root is 3, but all-reduce has no root; leave root out"
+    )

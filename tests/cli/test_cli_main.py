@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -108,3 +109,15 @@ def test_progress_is_silent_where_nobody_watches():
     ran = shell(f"{sys.executable} -m llmsim collective all-reduce --ranks 16 --json")
     assert ran.stderr == ""
     assert ran.stdout.startswith("{")
+
+
+def test_a_closed_output_is_no_traceback():
+    closed = shell(f"{sys.executable} -m llmsim topology --json >&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_an_output_that_is_full_is_one_line():
+    full = shell(f"{sys.executable} -m llmsim devices > /dev/full")
+    assert full.returncode == 2
+    assert full.stderr == "llmsim: error: cannot write the output: No space left on device\n"

@@ -78,3 +78,31 @@ def test_mistakes_are_one_line(refused, arguments, finding, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     line = refused(f"topology {arguments}")
     assert finding.strip("-") in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        ("topology --ranks 4", "--ranks: has no effect without a topology"),
+        ("topology --json --save t.yaml", "--save: has no effect without a topology"),
+        ("topology dgx-h100 --set nodes=2 --set nodes=3", "nodes is given twice"),
+        ("topology leaf-spine --set oversubscription=2 --oversubscription 4", "--oversubscription"),
+        ("topology torus --set dims=2x4 --dims 4x2", "--dims"),
+        ("topology two-racks --set ranks=4", "use --ranks"),
+        ("topology two-racks --set latency-s=1us", "use --latency"),
+        ("topology two-racks --set name=x", "name cannot be set"),
+        ("topology dgx-h100 --set name=x", "name cannot be set"),
+        (["topology", "ring", "--bandwidth", ""], "'' is not a bandwidth"),
+        (["topology", "ring", "--latency", ""], "'' is not a duration"),
+        ("topology ring --plot ring.pgf", "not a picture format"),
+        ("topology ring --plot ring.rgba", "not a picture format"),
+    ],
+)
+def test_an_option_without_effect_or_given_twice_is_refused(refused, arguments, finding, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert finding in refused(arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_device_has_no_bisection(llmsim):
+    assert llmsim("topology ring --ranks 1 --json").json["bisection_bandwidth_bytes_per_s"] == 0
