@@ -174,7 +174,20 @@ for name, routes in copies.items():
 # %% [markdown]
 # Two copies into both GPUs share the one cable to memory; a copy in and a copy out do not, since the cable is full
 # duplex. So a server that swaps KV blocks out while others come in pays for the slower of the two, not for their sum.
-#
+# On a machine with a GPU the next cell measures the three transfers, from pinned and from pageable host memory.
+
+# %%
+import torch
+
+if torch.cuda.is_available():
+    from llmsim_kernels.local_rates import transfer_rates
+
+    for kind, rates in transfer_rates([2**16, 2**20, 2**26]).items():
+        print(f"{kind:13}", ", ".join(f"{format_size(r.size)}: {format_bandwidth(r.rate_per_s)}" for r in rates))
+else:
+    print("no GPU here, and no measurement of one is committed yet")
+
+# %% [markdown]
 # ## 6. Measure
 #
 # The same program object on real processes. Where this machine permits it, `netlab` builds the two racks from network

@@ -235,6 +235,22 @@ curves(
     title=f"The truth at N={workers} is {ratio:.1f} times the ring",
 )
 
+
+# %%
+def race(devices=64, size_kib=1024):
+    """Drag both: where does the ring stop being worth its latency?"""
+    s = size_kib * 1024
+    ring, one, many = ring_s(devices, s), server_s(devices, s), server_s(devices, s, servers=devices)
+    print(f"ring {format_duration(ring)}, one server {format_duration(one)}, {devices} servers {format_duration(many)}")
+
+
+try:
+    from ipywidgets import interact
+
+    interact(race, devices=(2, 1024), size_kib=(4, 65536))
+except ImportError:
+    race()
+
 # %% [markdown]
 # ## 9. Exercises
 #
