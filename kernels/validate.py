@@ -5,10 +5,11 @@ The order is the point: predictions follow from the profile and the cases alone,
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 
 from llmsim_kernels.execute import execute
@@ -21,7 +22,8 @@ from llmsim.cost.costs import Costs
 from llmsim.cost.profile import Profile
 from llmsim.engine import simulate
 from llmsim.errors import InputError
-from llmsim.program import Builder, Contract, Program, collective
+from llmsim.program import Builder, Contract, Program, lower
+from llmsim.program.promises import ROOTED, output_count
 from llmsim.timeline import Timeline
 from llmsim.validation import Case, Overlay, Pair, Point, Report
 
@@ -30,6 +32,8 @@ Progress = Callable[[str], None]
 _TOPOLOGY = {"star": "switch", "two-racks": "two-racks"}
 _UNSHAPED = 1e15  # bytes/s: here links never limit, only processors and what one message reaches
 _ITEM_BYTES = 4
+_RUN_S = 0.1  # a run takes this long at least, or else it is of several collectives in a row,
+_MOST_ROUNDS = 200
 _BUSY = 0.15  # cores; a machine that does nothing else stays below
 
 
@@ -87,17 +91,47 @@ class Network:
             yield pool
 
 
-def program_of(case: Case) -> Program:
-    """The program of a case, over float32."""
+def own_collective(case: Case, rounds: int = 1) -> Program:
+    """The case's collective, ``rounds`` times in a row over float32, each as one operation, which the backend performs
+    in its own way."""
+    builder = Builder(f"{case.collective} by the backend", case.world_size)
     count = case.size_bytes // _ITEM_BYTES
-    return collective(case.collective, case.algorithm, case.world_size, count)
+    data, output = builder.buffer("data", count), None
+    if case.collective == "all-to-all":
+        output = builder.buffer("output", output_count(count, case.world_size))
+    root = 0 if case.collective in ROOTED else None
+    for _ in range(rounds):
+        ranks = tuple(range(case.world_size))
+        builder.collective(Contract(case.collective, ranks, data, 0, count, root=root, output=output))
+    return builder.build()
 
 
-def predict(case: Case, profile: Profile) -> Timeline:
-    """What the profile says that a case takes."""
+def program_of(case: Case, rounds: int = 1) -> Program:
+    """The same by the case's algorithm, in messages."""
+    return replace(lower(own_collective(case, rounds), case.algorithm), name=f"{case.collective} {case.algorithm}")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A case as it will be run: ``rounds`` collectives in a row, so that what the start of a run takes is a small part
+    of it; their timeline, and the time of one."""
+
+    rounds: int
+    timeline: Timeline
+
+    @property
+    def time_s(self) -> float:
+        return self.timeline.makespan_s / self.rounds
+
+
+def predict(case: Case, profile: Profile, rounds: "int | None" = None) -> Prediction:
+    """What the profile says that a case takes; ``rounds`` by default so many that the run takes about 0.1 s."""
     network = Network.of(case)
-    costs = network.costs(profile, case.size_bytes)
-    return simulate(program_of(case), network.cluster(), costs, send_mode="rendezvous")
+    costs, cluster = network.costs(profile, case.size_bytes), network.cluster()
+    if rounds is None:
+        one_s = simulate(program_of(case), cluster, costs, send_mode="rendezvous").makespan_s
+        rounds = min(_MOST_ROUNDS, ceil(_RUN_S / one_s))
+    return Prediction(rounds, simulate(program_of(case, rounds), cluster, costs, send_mode="rendezvous"))
 
 
 def validate(
@@ -131,7 +165,7 @@ def validate(
     if not cases:
         raise InputError("there are no cases to validate")
     predictions = {case: predict(case, profile) for case in cases}
-    chosen = overlay if overlay is not None else cases[len(cases) // 2]
+    chosen = overlay if overlay is not None else _clearest(predictions)
     predicted_at = _now()
     busy = busy_cores()
     _write_down(predictions, predicted_at, Path(directory) / f"{stem}-predictions.json")
@@ -142,17 +176,19 @@ def validate(
         with network.pool(timeout_s=60.0) as pool:
             for case in (case for case in cases if Network.of(case) == network):
                 progress(case.name)
-                predicted_s = predictions[case].makespan_s
+                rounds, predicted_s = predictions[case].rounds, predictions[case].time_s
                 run = execute(
-                    program_of(case), pool=pool, repeats=repeats or _repeats(predicted_s), warmup=1, outputs=[]
-                )
-                points[case] = Point(case, predicted_s, tuple(run.times_s.tolist()))
+                    program_of(case, rounds), pool=pool, repeats=repeats or _repeats(predicted_s * rounds), warmup=1,
+                    outputs=[],
+                )  # fmt: skip
+                points[case] = Point(case, predicted_s, tuple((run.times_s / rounds).tolist()), rounds)
                 if case == chosen:
                     nearest = min(run.timelines, key=lambda t: abs(t.makespan_s - run.time_s))
-                    overlays.append(Overlay(case, predictions[case], nearest))
+                    overlays.append(Overlay(case, predictions[case].timeline, nearest))
             for case in (case for case in pairs if Network.of(case) == network):
                 progress(f"{case.name} beside {pool.backend}'s own")
-                paired[case] = _pair(case, pool, repeats)
+                rounds = predictions[case].rounds if case in predictions else predict(case, profile).rounds
+                paired[case] = _pair(case, pool, rounds, repeats)
     return Report(
         title=title,
         profile=profile,
@@ -161,7 +197,7 @@ def validate(
         measured_at=_now(),
         pairs=tuple(paired[case] for case in pairs),
         overlays=tuple(overlays),
-        settings={"warmup": 1, "repeats": repeats or "3 to 9", "busy_cores": busy},
+        settings={"warmup": 1, "run_s": _RUN_S, "repeats": repeats or "3 to 9", "busy_cores": busy},
         notes=(*notes, *_busy_note(busy)),
     )
 
@@ -175,14 +211,23 @@ def _busy_note(busy: float) -> tuple[str, ...]:
     )
 
 
-def _repeats(predicted_s: float) -> int:
-    return 9 if predicted_s < 0.1 else 5 if predicted_s < 0.5 else 3
+def _repeats(run_s: float) -> int:
+    return 9 if run_s < 0.25 else 5 if run_s < 0.5 else 3
 
 
-def _write_down(predictions: dict[Case, Timeline], predicted_at: str, path: Path) -> None:
+def _clearest(predictions: "Mapping[Case, Prediction]") -> Case:
+    """The case whose timelines are best to look at: several ranks, few operations."""
+    return min(
+        predictions, key=lambda case: (case.world_size != 4, predictions[case].rounds, len(predictions[case].timeline))
+    )
+
+
+def _write_down(predictions: "Mapping[Case, Prediction]", predicted_at: str, path: Path) -> None:
     document = {
         "predicted_at": predicted_at,
-        "predictions": [{**asdict(case), "predicted_s": t.makespan_s} for case, t in predictions.items()],
+        "predictions": [
+            {**asdict(case), "rounds": p.rounds, "predicted_s": p.time_s} for case, p in predictions.items()
+        ],
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,23 +236,14 @@ def _write_down(predictions: dict[Case, Timeline], predicted_at: str, path: Path
         raise InputError(f"cannot write the predictions: {error.strerror}", where=str(path)) from error
 
 
-def own_collective(case: Case) -> Program:
-    """The case's collective as one operation, which the backend performs in its own way."""
-    builder = Builder(f"{case.collective} by the backend", case.world_size)
-    count = case.size_bytes // _ITEM_BYTES
-    data = builder.buffer("data", count)
-    builder.collective(Contract(case.collective, tuple(range(case.world_size)), data, 0, count))
-    return builder.build()
-
-
-def _pair(case: Case, pool: WorkerPool, repeats: "int | None") -> Pair:
+def _pair(case: Case, pool: WorkerPool, rounds: int, repeats: "int | None") -> Pair:
     """Ours and theirs in turn, each first every other time."""
-    programs = {"ours": program_of(case), "theirs": own_collective(case)}
+    programs = {"ours": program_of(case, rounds), "theirs": own_collective(case, rounds)}
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
     for turn in range(repeats or 9):
         for whose in ("ours", "theirs") if turn % 2 == 0 else ("theirs", "ours"):
             run = execute(programs[whose], pool=pool, repeats=1, warmup=1, outputs=[])
-            times[whose].append(run.time_s)
+            times[whose].append(run.time_s / rounds)
     return Pair(case, pool.backend or "", tuple(times["ours"]), tuple(times["theirs"]))
 
 

@@ -71,7 +71,8 @@ def page(report: "Report") -> str:
         _group_tables(report),
         "<h2>All points</h2>",
         "<p>Error is predicted / measured − 1; the measured time is the median of the repeats, and spread half the "
-        "distance between their quartiles.</p>",
+        "distance between their quartiles. Runs of less than 0.1 s are of several collectives in a row, of which the "
+        "time of one is given.</p>",
         _points_table(report),
     ]
     if report.pairs:

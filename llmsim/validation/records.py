@@ -46,11 +46,16 @@ def format_rate(bandwidth_bytes_per_s: float) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """What was predicted for a case, and what each repeat then took."""
+    """What was predicted for a case, and what each repeat then took.
+
+    A repeat is a run of ``rounds`` collectives in a row, where one alone is too short to be timed; all times are those
+    of one.
+    """
 
     case: Case
     predicted_s: float
     repeats_s: tuple[float, ...]
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         for seconds in (self.predicted_s, *self.repeats_s):

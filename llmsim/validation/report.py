@@ -105,6 +105,7 @@ class Report:
                     "measured_s": point.measured_s,
                     "error": point.error,
                     "spread": point.spread,
+                    "rounds": point.rounds,
                     "repeats_s": list(point.repeats_s),
                 }
                 for point in self.points

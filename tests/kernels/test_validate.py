@@ -11,7 +11,7 @@ from llmsim_kernels.validate import Network, own_collective, predict, program_of
 from llmsim.cost.fit import fit_latency_bandwidth
 from llmsim.cost.profile import Machine, Profile, Rate, Transport
 from llmsim.errors import InputError
-from llmsim.program import Kind
+from llmsim.program import ALGORITHMS, Kind, check
 from llmsim.program import collective as build
 from llmsim.validation import Case
 
@@ -56,12 +56,13 @@ def test_a_small_validation(tmp_path, monkeypatch):
     assert len(told) == 3
     assert len(runs) == 2 + 2 * 2
     predictions = {p["algorithm"]: p["predicted_s"] for p in json.loads(written.read_text())["predictions"]}
-    assert predictions == {case.algorithm: predict(case, PROFILE).makespan_s for case in both}
+    assert predictions == {case.algorithm: predict(case, PROFILE).time_s for case in both}
     assert [(p.case, p.predicted_s) for p in report.points] == [(c, predictions[c.algorithm]) for c in both]
     assert all(len(point.repeats_s) == 2 for point in report.points)
     assert len(report.pairs[0].ours_s) == len(report.pairs[0].theirs_s) == 2
     overlay = report.overlays[0]
-    assert len(overlay.predicted) == len(overlay.measured) == len(program_of(overlay.case))
+    rounds = next(point.rounds for point in report.points if point.case == overlay.case)
+    assert len(overlay.predicted) == len(overlay.measured) == len(program_of(overlay.case, rounds))
     assert report.predicted_at <= report.measured_at
     assert {f.suffix for f in report.write(tmp_path, "some").values()} == {".json", ".png", ".html"}
 
@@ -98,14 +99,15 @@ def test_a_prediction_follows_from_the_case():
     costs = Network.of(case).costs(PROFILE, case.size_bytes)
     wire_s = 6 * (1 << 22) / (25e6 * costs.protocol_efficiency)
     # Buckets let some bytes of each step through at once, and α of each hides behind them.
-    assert wire_s * 0.99 < predict(case, PROFILE).makespan_s < wire_s + 6 * 1.3e-4
+    assert wire_s * 0.99 < predict(case, PROFILE, 1).time_s < wire_s + 6 * 1.3e-4
 
 
 def test_calibration_and_cases_do_not_mix():
     """Whatever is calibrated is point-to-point; whatever is tried is a collective of several steps."""
     for case in (*cases.full_cases(), *cases.quick_cases(), *cases.loopback_cases(2), *cases.gpu_cases(2)):
         assert case.collective != "point-to-point"
-        assert program_of(case).contracts
+        assert case.algorithm in ALGORITHMS[case.collective]
+        assert own_collective(case).collectives[0].collective == case.collective
 
 
 def test_there_are_enough_cases_and_each_is_one():
@@ -127,6 +129,27 @@ def test_the_backends_own_collective_is_one_operation():
     assert (program.kind == Kind.COLLECTIVE).all()
     assert len(program) == 4
     assert program.collectives[0].count == build("all-reduce", "ring", 4, 1 << 10).contracts[0].count
+
+
+def test_a_row_of_collectives_is_long_enough_to_be_timed():
+    case = Case("all-reduce", "ring", 4, 1 << 16, "star", 125e6)
+    made = predict(case, PROFILE)
+    assert made.rounds > 1
+    assert made.timeline.makespan_s == pytest.approx(0.1, rel=0.1)
+    assert made.time_s * made.rounds == made.timeline.makespan_s
+    assert len(program_of(case, made.rounds)) == made.rounds * len(program_of(case))
+    assert predict(replace(case, size_bytes=1 << 25), PROFILE).rounds == 1
+
+
+@pytest.mark.parametrize("case", [*cases.full_cases()[-12:], *cases.quick_cases()])
+def test_programs_in_a_row_keep_their_promises(case):
+    small = replace(case, size_bytes=1 << 10)
+    for rounds in (1, 2):
+        program = program_of(small, rounds)
+        check(program)
+        alone = build(case.collective, case.algorithm, case.world_size, 1 << 8)
+        assert program.message_bytes == rounds * alone.message_bytes
+        assert own_collective(small, rounds).messages == 0
 
 
 def test_nothing_to_validate(tmp_path):
