@@ -221,13 +221,16 @@ class Builder:
 
     def match(self, send: ArrayLike, recv: ArrayLike) -> None:
         """State which RECV meets which SEND. Optional: what is not stated is found by channel and order."""
-        self._matches.append((_kept(send), _kept(recv)))
+        send, recv = _kept(send), _kept(recv)
+        self._check_ids(send, recv)
+        self._matches.append((send, recv))
 
     def after(self, later: ArrayLike, earlier: ArrayLike) -> None:
         """Operations ``later`` wait for ``earlier`` (broadcast together; -1 in either adds nothing)."""
         later, earlier = np.broadcast_arrays(_kept(later), _kept(earlier))
         if later.size == 0:
             return
+        self._check_ids(later, earlier)
         if later.min() < 0 or earlier.min() < 0:
             keep = (later >= 0) & (earlier >= 0)
             later, earlier = later[keep], earlier[keep]
@@ -244,9 +247,9 @@ class Builder:
         arrays = [np.asarray(value) for value in values.values()]
         shape = np.broadcast_shapes(np.shape(rank), *[array.shape for array in arrays])
         # Cast and checked before they are broadcast: columns often vary along one axis only, and are small then.
-        rank = _narrow(np.asarray(rank))
+        rank = self._whole("rank", np.asarray(rank), np.int32)
         columns: dict[str, NDArray] = {
-            name: _narrow(array).astype(_COLUMNS[name], copy=False) for name, array in zip(values, arrays, strict=True)
+            name: self._whole(name, array, _COLUMNS[name]) for name, array in zip(values, arrays, strict=True)
         }
         self._check(columns, rank, region.buffer, source.buffer)
         for name, column in columns.items():
@@ -261,6 +264,25 @@ class Builder:
             if earlier is not None:
                 self.after(ids, earlier)
         return ids
+
+    def _check_ids(self, *ids: NDArray) -> None:
+        """Refuse what is no operation: a dependency on it would be lost."""
+        for each in ids:
+            if each.size and (each.dtype.kind not in "iu" or each.max() >= self._size):
+                what = each.max() if each.dtype.kind in "iu" else each.flat[0]
+                mend = "give ids that this builder has returned"
+                raise ProgramError(f"there is no operation {what}", where=self.name, mend=mend)
+
+    def _whole(self, name: str, array: NDArray, dtype: type) -> NDArray:
+        """The array as ``dtype``; a cast alone would cut fractions off, and make other numbers of large ones."""
+        if array.size and array.dtype.kind not in "iub":
+            raise ProgramError(f"{name} {array.flat[0]} is no whole number", where=self.name)
+        array = _narrow(array)
+        if array.size and array.dtype != dtype:
+            limits = np.iinfo(dtype)
+            if array.dtype.itemsize >= limits.bits // 8 and not limits.min <= array.min() <= array.max() <= limits.max:
+                raise ProgramError(f"{name} {array.flat[np.abs(array).argmax()]} is too large", where=self.name)
+        return array.astype(dtype, copy=False)
 
     def _check_counts(self, kind: Kind, region: Region, source: Region, *, same_type: bool = False) -> None:
         """Refuse a source of another size, or of another type: no executor would mean the same by it."""

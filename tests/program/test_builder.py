@@ -102,3 +102,33 @@ def test_only_kernels_may_touch_nothing():
         with pytest.raises(ProgramError, match="there is no buffer in its region"):
             add()
     builder.compute(0, Kernel("idle"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"destination": 1.5}, "peer 1.5 is no whole number|rank 1.5 is no whole number"),
+        ({"destination": 2**32 + 1}, "4294967297 is too large"),
+        ({"tag": 2**32}, "tag 4294967296 is too large"),
+        ({"tag": None}, "tag None is no whole number"),
+        ({"offset": 0.5}, "offset .*0.5.* is no whole number"),
+        ({"count": 10**20}, "count 100000000000000000000 is no whole number"),
+    ],
+)
+def test_a_number_that_a_column_cannot_hold_is_refused_and_not_cut(fields, message):
+    builder = Builder("cut", 2)
+    fields = {"destination": 1, "tag": 0, "offset": 0, "count": 4} | fields
+    region = Region(builder.buffer("data", 8), fields["offset"], fields["count"])
+    with pytest.raises(ProgramError, match=message):
+        builder.message(0, fields["destination"], region, tag=fields["tag"])
+
+
+@pytest.mark.parametrize("unknown", [2, 999, 2**40, 0.5, "x"])
+def test_a_dependency_or_match_with_no_operation_is_refused_and_not_lost(unknown):
+    builder = Builder("lost", 2)
+    send, recv = builder.message(0, 1, Region(builder.buffer("data", 8), 0, 8))
+    for add in (lambda: builder.after(recv, unknown), lambda: builder.after(unknown, send)):
+        with pytest.raises(ProgramError, match="there is no operation"):
+            add()
+    with pytest.raises(ProgramError, match="there is no operation"):
+        builder.match(send, unknown)
