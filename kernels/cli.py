@@ -242,7 +242,7 @@ def lab(
     rate = parsed("--bandwidth", parse_bandwidth, bandwidth)
     uplink_rate = None if uplink is None else parsed("--uplink", parse_bandwidth, uplink)
     known = Profile.load(profile or PROFILE) if profile is not None or PROFILE.exists() else None
-    if hosts < 2:
+    if not 2 <= hosts <= 16:
         raise InputError(f"{hosts} hosts", where="--hosts", mend="take 2 to 16")
     if size_bytes < 4 or size_bytes % 4:
         raise InputError(f"{size_bytes} B is no whole number of float32", where="--size", mend="take a multiple of 4 B")

@@ -21,10 +21,11 @@ from llmsim_kernels.netlab_holder import START, NodePlan
 
 from llmsim.cluster import Cluster, build_topology, on_one_host
 from llmsim.errors import ExecutionError, InputError
-from llmsim.units import parse_bandwidth, parse_duration
+from llmsim.units import format_bandwidth, parse_bandwidth, parse_duration
 
 MOST_HOSTS = 16
 _MOST_NODES = 128
+_LEAST_BYTES_PER_S, _MOST_BYTES_PER_S = 1e3, 125e9
 _NETWORK = "10.77.0."  # addresses of the hosts; they exist only inside the lab
 _GATEWAY = "169.254.77.1"  # what each node calls whatever is at the other end of a cable
 _START_S = 30.0
@@ -144,7 +145,10 @@ class NetLab:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        holder_died = self._holder is not None and self._holder.poll() is not None
         self.close()
+        if holder_died and isinstance(error, ExecutionError):  # which tells of silent ranks only
+            raise ExecutionError("the process that holds the lab has died, and its links with it", where="netlab")
 
     def close(self) -> None:
         """Take the lab down. Its namespaces vanish with the last process in them, so close pools first."""
@@ -204,6 +208,10 @@ def netlab(
             raise InputError(f"{hosts} hosts", where="netlab", mend=f"take 1 to {MOST_HOSTS}")
         latency_s = parse_duration(latency) if isinstance(latency, str) else float(latency)
         cluster = build_topology(name, hosts, rate, latency_s, **options)
+    for link in cluster.links:
+        if not _LEAST_BYTES_PER_S <= link.bandwidth_bytes_per_s <= _MOST_BYTES_PER_S:
+            found = f"a link of {format_bandwidth(link.bandwidth_bytes_per_s)}"
+            raise InputError(found, where="netlab", mend="take 8kb/s to 1Tb/s, which tc can shape")
     if len(cluster.devices) > MOST_HOSTS:
         raise InputError(f"{len(cluster.devices)} hosts", where="netlab", mend=f"take at most {MOST_HOSTS}")
     reason = netlab_unavailable()

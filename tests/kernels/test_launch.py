@@ -286,7 +286,16 @@ def test_torchrun(tmp_path):
         """)
     )
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--log-dir",
+            tmp_path,
+            "--nproc-per-node=2",
+            script,
+        ],
         capture_output=True,
         text=True,
         timeout=50,

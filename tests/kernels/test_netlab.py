@@ -365,6 +365,9 @@ def test_a_machine_without_the_tools_says_so(monkeypatch):
         ("--size 0", "--size: 0 B"),
         ("ping --trace t.json", "ping takes no --algorithm"),
         ("all-reduce --hosts 1", "--hosts: 1 hosts"),
+        ("all-reduce --hosts 1000000000", "--hosts: 1000000000 hosts"),
+        ("--bandwidth 1b/s", "a link of"),
+        ("--bandwidth 1e20B/s", "a link of"),
     ],
 )
 def test_the_command_refuses_what_it_could_not_do(arguments, finding, capsys):
@@ -374,3 +377,14 @@ def test_the_command_refuses_what_it_could_not_do(arguments, finding, capsys):
 
     assert run(app, ["netlab", *arguments.split()]) == 2
     assert finding in capsys.readouterr().err
+
+
+@needs_lab
+def test_the_death_of_the_process_that_holds_the_lab_is_told_and_not_only_the_silence():
+    lab = netlab(hosts=2)
+    assert lab._holder is not None
+    os.kill(lab._holder.pid, signal.SIGKILL)
+    lab._holder.wait()
+    silence = ExecutionError("rank 0 waited 30 s for rank 1")
+    with pytest.raises(ExecutionError, match="the process that holds the lab has died"):
+        lab.__exit__(ExecutionError, silence, None)
