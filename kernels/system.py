@@ -1,7 +1,9 @@
 """The Linux calls that Python 3.11 has no name for."""
 
+import contextlib
 import ctypes
 import os
+from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -24,6 +26,16 @@ def die_with_parent(signal: int) -> None:
 def precise_sleep() -> None:
     """Let sleeps of this thread end on time; by default the kernel may stretch each by 50 µs."""
     _checked(_libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0), "prctl")
+
+
+def never_preempt(thread_name: str) -> None:
+    """Have the threads of this process with this name wait for a core until what runs there makes room
+    (``SCHED_BATCH``); no effect on those of another than the default policy."""
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended, or the kernel will not have it
+            thread = int(task.name)
+            if (task / "comm").read_text().strip() == thread_name and os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
 
 
 def enter_namespace(path: str, kind: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from llmsim_kernels import system
 
 from llmsim.program.program import Contract, Kind, Program, segments
 
@@ -64,6 +65,10 @@ class GlooTransport:
         for ranks, stream in collective_groups(program):
             if (ranks, stream) not in self._groups:
                 self._groups[ranks, stream] = dist.new_group(list(ranks), timeout=self._timeout)
+        # gloo's event loop only tries the lock of a connection, and polls again at once while another thread has it. If
+        # the loop of one process takes the core from a thread of another that is just sending, the loop of that one
+        # spins until the scheduler's next turn, milliseconds later: with more ranks than cores five times the time.
+        system.never_preempt("gloo_tcp_loop")
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Handle:
         return self._world.send([tensor], peer, tag)
