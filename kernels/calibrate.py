@@ -7,12 +7,12 @@ program. Collectives are never run here; they are what predictions are tested on
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 import torch
-from llmsim_kernels import local_rates, probes
+from llmsim_kernels import local_rates, priority, probes
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.machine import machine_card
@@ -72,6 +72,7 @@ def calibrate(
     backend: str = "gloo",
     device: str = "cpu",
     lab: "bool | None" = None,
+    realtime: "bool | None" = None,
     progress: Progress = lambda what: None,
     effort: Effort | None = None,
 ) -> Profile:
@@ -81,6 +82,8 @@ def calibrate(
         quick: fewer sizes and repeats.
         backend, device: as for :func:`llmsim_kernels.execute.execute`; ``"nccl"`` needs two GPUs.
         lab: calibrate messages in a netlab too; by default where this machine permits one.
+        realtime: give ranks real-time priority, so that nothing else delays them; by default where that is permitted.
+            Predictions are then for ranks that run so too.
         progress: told what comes next.
         effort: exactly what to measure, instead of ``quick``.
 
@@ -94,9 +97,10 @@ def calibrate(
         raise InputError("there is no GPU here", where="device cuda", mend="use cpu")
     effort = effort or (QUICK if quick else FULL)
     lab = backend == "gloo" and netlab_unavailable() is None if lab is None else lab
-    machine = machine_card()
+    realtime = backend == "gloo" and priority.permitted() if realtime is None else realtime
+    machine = replace(machine_card(), realtime=realtime)
     progress("copies and additions")
-    with WorkerPool(1, backend=None, device=device) as pool:
+    with priority.pool(1, realtime=realtime, backend=None, device=device) as pool:
         reduce, copy, memory = pool.run(_local, effort, device)[0]
         progress("matrix products")
         dtypes = ("float32", "bfloat16") if device == "cuda" or not quick else ("float32",)
@@ -106,13 +110,13 @@ def calibrate(
     transports: dict[str, Transport] = {}
     overhead_s = 0.0
     if backend == "gloo" or torch.cuda.device_count() > 1:
-        with WorkerPool(2, backend=backend, device=device) as pool:
+        with priority.pool(2, realtime=realtime, backend=backend, device=device) as pool:
             overhead_s = _local_overhead(pool, effort)
         name = "loopback" if backend == "gloo" else "nccl"
-        with _loopback(backend, device) as pools:
+        with _loopback(backend, device, realtime) as pools:
             transports[name] = _transport(name, pools, effort, progress)
     if lab:
-        with _lab_pools() as pools:
+        with _lab_pools(realtime) as pools:
             transports["netlab"] = _transport("netlab", pools, effort, progress)
     return Profile(
         machine=machine,
@@ -162,23 +166,23 @@ _PACKETS = (7, 3, 1)  # of 9 kB in a bundle, many and few
 
 
 @contextmanager
-def _loopback(backend: str, device: str) -> Iterator[_Pools]:
+def _loopback(backend: str, device: str, realtime: bool) -> Iterator[_Pools]:
     ranks = torch.cuda.device_count() if device == "cuda" else _crowd_size()
     with (
-        WorkerPool(2, backend=backend, device=device) as pair,
-        WorkerPool(ranks - ranks % 2, backend=backend, device=device) as crowd,
+        priority.pool(2, realtime=realtime, backend=backend, device=device) as pair,
+        priority.pool(ranks - ranks % 2, realtime=realtime, backend=backend, device=device) as crowd,
     ):
         yield _Pools(pair, {inf: crowd})
 
 
 @contextmanager
-def _lab_pools() -> Iterator[_Pools]:
+def _lab_pools(realtime: bool) -> Iterator[_Pools]:
     """Hosts joined by links so wide that only the processor limits, and two by links that limit."""
     ranks = _crowd_size()
     with ExitStack() as stack:
 
         def pool(lab: NetLab, world_size: int) -> WorkerPool:
-            return stack.enter_context(WorkerPool(world_size, hosts=lab.hosts))
+            return stack.enter_context(priority.pool(world_size, realtime=realtime, hosts=lab.hosts))
 
         crowds: dict[float, WorkerPool] = {}
         for packets in _PACKETS:

@@ -45,11 +45,17 @@ def _bar(total: int) -> Iterator[Callable[[str], None]]:
         yield step
 
 
-def _calibrated(quick: bool, backend: str = "gloo", device: str = "cpu", lab: "bool | None" = None) -> Profile:
+def _calibrated(
+    quick: bool,
+    backend: str = "gloo",
+    device: str = "cpu",
+    lab: "bool | None" = None,
+    realtime: "bool | None" = None,
+) -> Profile:
     from llmsim_kernels.calibrate import calibrate, steps
 
     with _bar(steps(backend, lab)) as step:
-        return calibrate(quick, backend=backend, device=device, lab=lab, progress=step)
+        return calibrate(quick, backend=backend, device=device, lab=lab, realtime=realtime, progress=step)
 
 
 def _folder(output: Path) -> None:
@@ -75,12 +81,16 @@ def calibrate(
     lab: Annotated[
         bool | None, typer.Option("--lab/--no-lab", help="Messages in a netlab too; by default if permitted.")
     ] = None,
+    realtime: Annotated[
+        bool | None,
+        typer.Option("--realtime/--no-realtime", help="Ranks before all else on the machine; by default if permitted."),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where the profile goes.")] = PROFILE,
     as_json: Json = False,
 ) -> None:
     """Measure this machine into a profile: messages, copies, additions, matrix products."""
     _folder(output.parent)
-    profile = _calibrated(quick, backend, device, lab)
+    profile = _calibrated(quick, backend, device, lab, realtime)
     profile.save(output)
     if as_json:
         print_json({"profile": str(output), **profile.to_dict()})
@@ -96,7 +106,7 @@ def _show_profile(profile: Profile) -> None:
     out = console()
     machine = profile.machine
     out.print(f"{machine.cpu}, {machine.cores} cores, {machine.kernel}, PyTorch {machine.torch}")
-    if machine.busy_cores >= 0.15:
+    if machine.busy_cores >= 0.15 and not machine.realtime:
         out.print(f"  not idle: others kept {machine.busy_cores:.1f} cores at work, which spoils figures")
     for accelerator in machine.accelerators:
         out.print(f"  {accelerator}")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
 
+from llmsim_kernels import priority
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.machine import busy_cores
@@ -77,16 +78,17 @@ class Network:
         )
 
     @contextmanager
-    def pool(self, timeout_s: float) -> Iterator[WorkerPool]:
+    def pool(self, timeout_s: float, realtime: bool) -> Iterator[WorkerPool]:
         """Processes on it."""
         if self.name not in _TOPOLOGY:
             backend, device = ("nccl", "cuda") if self.name == "nccl" else ("gloo", "cpu")
-            with WorkerPool(self.world_size, backend=backend, device=device, timeout_s=timeout_s) as pool:
+            options = {"backend": backend, "device": device, "timeout_s": timeout_s}
+            with priority.pool(self.world_size, realtime=realtime, **options) as pool:
                 yield pool
             return
         with (
             netlab(self._plain()) as lab,
-            WorkerPool(self.world_size, hosts=lab.hosts, timeout_s=timeout_s) as pool,
+            priority.pool(self.world_size, realtime=realtime, hosts=lab.hosts, timeout_s=timeout_s) as pool,
         ):
             yield pool
 
@@ -168,12 +170,18 @@ def validate(
     chosen = overlay if overlay is not None else _clearest(predictions)
     predicted_at = _now()
     busy = busy_cores()
+    realtime = profile.machine.realtime
+    if realtime and not priority.permitted():
+        raise InputError(
+            "the profile is of ranks with real-time priority, which is not permitted now",
+            mend="run as the user who calibrated, or calibrate anew",
+        )
     _write_down(predictions, predicted_at, Path(directory) / f"{stem}-predictions.json")
     points: dict[Case, Point] = {}
     paired: dict[Case, Pair] = {}
     overlays: list[Overlay] = []
     for network in dict.fromkeys(Network.of(case) for case in (*cases, *pairs)):
-        with network.pool(timeout_s=60.0) as pool:
+        with network.pool(60.0, realtime) as pool:
             for case in (case for case in cases if Network.of(case) == network):
                 progress(case.name)
                 rounds, predicted_s = predictions[case].rounds, predictions[case].time_s
@@ -197,12 +205,20 @@ def validate(
         measured_at=_now(),
         pairs=tuple(paired[case] for case in pairs),
         overlays=tuple(overlays),
-        settings={"warmup": 1, "run_s": _RUN_S, "repeats": repeats or "3 to 9", "busy_cores": busy},
-        notes=(*notes, *_busy_note(busy)),
+        settings={
+            "warmup": 1,
+            "run_s": _RUN_S,
+            "repeats": repeats or "3 to 9",
+            "busy_cores": busy,
+            "realtime": realtime,
+        },
+        notes=(*notes, *_priority_note(busy, realtime)),
     )
 
 
-def _busy_note(busy: float) -> tuple[str, ...]:
+def _priority_note(busy: float, realtime: bool) -> tuple[str, ...]:
+    if realtime:
+        return ("Ranks ran at real-time priority, in the calibration too, so that other processes did not delay them.",)
     if busy < _BUSY:
         return ()
     return (

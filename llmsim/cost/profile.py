@@ -41,6 +41,7 @@ class Machine:
     date: str  # UTC, ISO 8601
     accelerators: tuple[str, ...] = ()
     busy_cores: float = 0.0  # kept at work by others just then: an idle machine has next to none
+    realtime: bool = False  # whether ranks ran at real-time priority, so that others could not delay them
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
