@@ -232,10 +232,13 @@ def _repeats(run_s: float) -> int:
 
 
 def _clearest(predictions: "Mapping[Case, Prediction]") -> Case:
-    """The case whose timelines are best to look at: several ranks, few operations."""
-    return min(
-        predictions, key=lambda case: (case.world_size != 4, predictions[case].rounds, len(predictions[case].timeline))
-    )
+    """The case whose timelines are best to look at: a ring of four ranks, once."""
+
+    def rank(case: Case) -> tuple[bool, bool, int, int]:
+        made = predictions[case]
+        return case.world_size != 4, case.algorithm != "ring", made.rounds, len(made.timeline)
+
+    return min(predictions, key=rank)
 
 
 def _write_down(predictions: "Mapping[Case, Prediction]", predicted_at: str, path: Path) -> None:
@@ -258,7 +261,7 @@ def _pair(case: Case, pool: WorkerPool, rounds: int, repeats: "int | None") -> P
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
     for turn in range(repeats or 9):
         for whose in ("ours", "theirs") if turn % 2 == 0 else ("theirs", "ours"):
-            run = execute(programs[whose], pool=pool, repeats=1, warmup=1, outputs=[])
+            run = execute(programs[whose], pool=pool, warmup=int(turn == 0), outputs=[])
             times[whose].append(run.time_s / rounds)
     return Pair(case, pool.backend or "", tuple(times["ours"]), tuple(times["theirs"]))
 

@@ -36,6 +36,8 @@ tbody tr:hover { background: #f6f8fa; }
 details { margin-top: .6rem; } summary { cursor: pointer; color: var(--fast); }
 """
 
+_EARLY_SENDS = "A measured send ends when the operating system has taken its last byte, up to a socket buffer before that has left."
+
 
 def scatter(report: "Report") -> "Picture":
     """Predicted against measured, and the errors, coloured by algorithm."""
@@ -66,6 +68,8 @@ def page(report: "Report") -> str:
     for overlay in report.overlays:
         picture = compare_gantt(overlay.predicted, overlay.measured, title=overlay.case.name)
         body.append(f"<h2>One case in time</h2>{_svg(picture)}")
+        if report.profile.backend == "gloo":
+            body.append(f'<p class="faint">{_EARLY_SENDS}</p>')
     body += [
         "<h2>Errors by group</h2>",
         _group_tables(report),
