@@ -36,7 +36,10 @@ tbody tr:hover { background: #f6f8fa; }
 details { margin-top: .6rem; } summary { cursor: pointer; color: var(--fast); }
 """
 
-_EARLY_SENDS = "A measured send ends when the operating system has taken its last byte, up to a socket buffer before that has left."
+_EARLY_SENDS = (
+    "A measured send ends when the operating system has taken its last byte, up to a socket buffer before that has "
+    "left."
+)
 
 
 def scatter(report: "Report") -> "Picture":
