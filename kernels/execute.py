@@ -4,6 +4,7 @@
 something else has started, such as ``torchrun``.
 """
 
+import atexit
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -154,6 +155,7 @@ def execute_rank(
         if backend == "nccl":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        atexit.register(_leave_group)  # its threads must not outlive the interpreter
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size != program.world_size:
         raise InputError(
@@ -169,6 +171,13 @@ def execute_rank(
         return None
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     return _assemble(program, gathered, backend=dist.get_backend(), device=device)
+
+
+def _leave_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _run(
@@ -215,6 +224,7 @@ def _run(
             late.append(late_ns)
             start.append(started)
             end.append(ended)
+    run.close()
     wanted = [b.name for b in program.buffers] if outputs is None else outputs
     arrays = {b.name: t.cpu().numpy() for b, t in zip(program.buffers, tensors, strict=True) if b.name in wanted}
     return RankResult(

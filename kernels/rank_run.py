@@ -171,10 +171,12 @@ class RankRun:
         self._waits, self._hazards = list(plan.waits), list(plan.hazards)
         self._turns: list[SimpleQueue[int]] = [SimpleQueue() for _ in plan.queues]
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._threads = threads = list[threading.Thread]()
         for queue, inbox in enumerate(self._inboxes):
             inbox.reset(self._hazards)
             inbox.post()
-            threading.Thread(target=self._stream, args=(queue,), daemon=True).start()
+            threads.append(threading.Thread(target=self._stream, args=(queue,), daemon=True))
+            threads[-1].start()
 
     def run(self) -> "tuple[list[int], list[int]]":
         """Run what was prepared; start and end of each operation in nanoseconds of this machine's monotonic clock.
@@ -194,11 +196,18 @@ class RankRun:
                 error = self._ended.get()
                 if error is not None:
                     raise error
+            for thread in self._threads:
+                thread.join()
         finally:
             sys.setswitchinterval(interval)
             if collecting:
                 gc.enable()
         return self._start_ns, self._end_ns
+
+    def close(self) -> None:
+        """Let go of the process group. Its references go in circles, and a group that only the collector of the ending
+        interpreter frees aborts the process."""
+        self._actions, self._inboxes, self._threads = [], [], []
 
     def _stream(self, queue: int) -> None:
         plan, turns, inbox, actions = self.plan, self._turns[queue], self._inboxes[queue], self._actions
