@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from llmsim_kernels import priority
 from llmsim_kernels.execute import execute
 from llmsim_kernels.launch import WorkerPool
 from llmsim_kernels.netlab import NetLab, netlab
@@ -51,7 +52,8 @@ def run(
     with netlab(topology, hosts, bandwidth_bytes_per_s, uplink=uplink_bytes_per_s) as lab:
         costs = lab_costs(lab, profile, size_bytes)
         predicted = simulate(program, lab.cluster, costs, send_mode="rendezvous")
-        with WorkerPool(hosts, hosts=lab.hosts) as pool:
+        realtime = profile is not None and profile.machine.realtime and priority.permitted()
+        with priority.pool(hosts, realtime=realtime, hosts=lab.hosts) as pool:
             done = execute(program, pool=pool, repeats=repeats, warmup=1, outputs=[])
     title = f"{name} {algorithm}, {hosts} ranks, {format_size(size_bytes)}, {topology}"
     return LabRun(

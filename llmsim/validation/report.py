@@ -166,21 +166,23 @@ class Report:
         return tables
 
     def write(self, directory: str | Path, stem: str = "report") -> dict[str, Path]:
-        """Write ``STEM.json``, ``.png``, ``.html`` and, where there is an overlay, ``STEM-trace.json``, which Perfetto
-        opens, with both timelines; returns the files by kind.
+        """Write ``STEM.json``, ``.png``, ``.html``, ``.md`` and, where there is an overlay, ``STEM-trace.json``, which
+        Perfetto opens, with both timelines; returns the files by kind.
 
         Raises:
             InputError: a file cannot be written.
         """
+        from llmsim.validation.gist import gist
         from llmsim.validation.page import page, scatter
 
         folder = Path(directory)
-        files = {kind: folder / f"{stem}.{kind}" for kind in ("json", "png", "html")}
+        files = {kind: folder / f"{stem}.{kind}" for kind in ("json", "png", "html", "md")}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
             files["json"].write_text(text + "\n", encoding="utf-8")
             files["html"].write_text(page(self), encoding="utf-8")
+            files["md"].write_text(gist(self, files["png"].name, files["html"].name), encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write the report: {error.strerror}", where=str(folder)) from error
         scatter(self).save(files["png"])

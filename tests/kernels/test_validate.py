@@ -64,7 +64,7 @@ def test_a_small_validation(tmp_path, monkeypatch):
     rounds = next(point.rounds for point in report.points if point.case == overlay.case)
     assert len(overlay.predicted) == len(overlay.measured) == len(program_of(overlay.case, rounds))
     assert report.predicted_at <= report.measured_at
-    assert {f.suffix for f in report.write(tmp_path, "some").values()} == {".json", ".png", ".html"}
+    assert {f.suffix for f in report.write(tmp_path, "some").values()} == {".json", ".png", ".html", ".md"}
 
 
 @pytest.mark.timeout(100)

@@ -92,7 +92,7 @@ def test_files_hold_what_the_records_say(tmp_path):
     made = report()
     files = made.write(tmp_path / "new" / "folder", "some")
     assert {kind: path.name for kind, path in files.items()} == {
-        "json": "some.json", "png": "some.png", "html": "some.html", "trace": "some-trace.json"
+        "json": "some.json", "png": "some.png", "html": "some.html", "md": "some.md", "trace": "some-trace.json"
     }  # fmt: skip
     document = json.loads(files["json"].read_text())
     assert document["machine"]["cpu"] == PROFILE.machine.cpu
@@ -101,6 +101,11 @@ def test_files_hold_what_the_records_say(tmp_path):
     assert document["groups"]["ranks"]["8 ranks"]["worst_abs"] == pytest.approx(0.2)
     assert document["pairs"][0]["speed_ratio"] == 1.0
     assert document["profile"]["transports"]["netlab"]["fits"][0]["points"][0]["x"] == 4
+    gist = files["md"].read_text().splitlines()
+    assert "| our speed / gloo's, lowest of 1 | 100.0% | ≥ 97% | reached |" in gist
+    assert "![predicted against measured](some.png)" in gist
+    for line in gist:  # a bar inside a cell would end it
+        assert line.replace("\\|", "").count("|") in (0, 5, 6) or not line.startswith("|")
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     trace = Timeline.from_chrome(files["trace"])
     assert trace.makespan_s == pytest.approx(made.overlays[0].measured.makespan_s)
