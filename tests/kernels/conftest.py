@@ -1,4 +1,5 @@
-"""Pools of worker processes are expensive to make: tests that do not break theirs share one for each world size."""
+"""Pools of worker processes are expensive to make: the tests of a module that do not break theirs share one for each
+world size. Not those of several modules, as some kill the process that all pools of this one are forked from."""
 
 import os
 
@@ -11,7 +12,7 @@ from llmsim_kernels import zygote
 from llmsim_kernels.launch import WorkerPool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pools():
     """World size → a pool of it."""
     made: dict[int, WorkerPool] = {}
