@@ -74,6 +74,7 @@ def sleep_forever(rank, writes, reads):
 
 
 def stop_this_rank(rank, writes, reads):
+    time.sleep(0.1)  # what gloo's thread of this process still has to send of the common start goes out
     stop_self()
 
 
