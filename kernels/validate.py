@@ -218,7 +218,11 @@ def validate(
 
 def _priority_note(busy: float, realtime: bool) -> tuple[str, ...]:
     if realtime:
-        return ("Ranks ran at real-time priority, in the calibration too, so that other processes did not delay them.",)
+        others = f", which kept {busy:.1f} of {os.cpu_count()} cores at work before the runs" if busy >= _BUSY else ""
+        return (
+            "Ranks ran at real-time priority, in the calibration too, so that other processes"
+            f"{others}{',' if others else ''} could hardly delay them.",
+        )
     if busy < _BUSY:
         return ()
     return (
@@ -236,7 +240,8 @@ def _clearest(predictions: "Mapping[Case, Prediction]") -> Case:
 
     def rank(case: Case) -> tuple[bool, bool, int, int]:
         made = predictions[case]
-        return case.world_size != 4, case.algorithm != "ring", made.rounds, len(made.timeline)
+        ring = (case.collective, case.algorithm) == ("all-reduce", "ring")
+        return case.world_size != 4, not ring, made.rounds, len(made.timeline)
 
     return min(predictions, key=rank)
 
